@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from holdfast.cli.values import JOB_FIELDS
@@ -9,7 +11,7 @@ from holdfast.core.commands import Cancel
 from holdfast.governance.quarantine import add
 from holdfast.store import create_store, open_store
 from tests.cli.commands import Outcome, at, holdfast, process
-from tests.governance.quarantining import submitted
+from tests.governance.quarantining import quarantined, submitted
 
 MENDED = ("--operator", "ann", "--reason", "mended")
 
@@ -129,6 +131,39 @@ def test_where_a_grant_is_needed_its_absence_is_a_refusal(empty_url: str) -> Non
     assert (many.code, many.error_code) == (3, "REJECT_AUTH_MISSING")
     assert many.json["context"]["target"] == run(empty_url, "release", "--all-matching", "--dry-run").json["target"]
     assert ids(run(empty_url, "list")) == [1]
+
+
+def test_an_expired_key_in_prod_takes_three_commands(empty_url: str, tmp_path: Path) -> None:
+    """Request, approve, run: also if the run is repeated."""
+    assert holdfast("init", "--env", "prod", "--db", empty_url).code == 0
+    with open_store(empty_url) as store:
+        quarantined(store, "http_401", n=5, operation="noop")
+        quarantined(store, "poison", operation="noop")
+    key = tmp_path / "bob"
+    assert holdfast("audit", "keygen", str(key)).code == 0
+    add_bob = ("grant", "approvers", "add", "bob", "--public-key", f"{key}.pub", "--reason", "first", "--bootstrap")
+    assert holdfast(*add_bob, "--db", empty_url).code == 0
+    asked = run(
+        empty_url, "release", "--all-matching", "--code", "http_401", "--request", *MENDED, "--rollback-plan", "undo"
+    )
+    assert (asked.code, asked.json["total"], asked.json["executor"]) == (0, 5, "ann")
+    number = str(asked.json["grant_id"])
+    assert holdfast("grant", "approve", number, "--key", str(key), "--db", empty_url).code == 0
+    done = run(empty_url, "release", "--grant", number, "--rate", "50", *MENDED)
+    assert (done.code, done.json["released"], done.json["state"], done.json["rate"]) == (0, 5, "done", 50)
+    assert run(empty_url, "release", "--grant", number, *MENDED).json == done.json
+    assert ids(run(empty_url, "list")) == [6]
+    assert holdfast("check", "--db", empty_url).code == 0
+
+
+def test_a_replay_of_quarantined_jobs_says_which_command_releases_them(empty_url: str) -> None:
+    assert holdfast("init", "--env", "prod", "--db", empty_url).code == 0
+    chosen = ("--status", "quarantined", "--queue", "default", "--created-after", "2026-01-01T00:00:00Z")
+    refused = holdfast("replay", "dry-run", *chosen, "--db", empty_url, "--output", "json")
+    assert refused.error_code == "spec_invalid"
+    step = refused.json["context"]["next_step"]
+    assert step.startswith("Release them: `holdfast quarantine release ")
+    assert " --all-matching --queue default --request " in step
 
 
 @pytest.mark.req("G-21", "G-25")

@@ -17,7 +17,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Job
-from holdfast.governance import releases, switches
+from holdfast.governance import release_runs, releases, switches
 from holdfast.governance.grants import Identity, approve, environment_of, request
 from holdfast.store import Declared, Lease, Store, Submission, open_store
 from tests.support.trap import die
@@ -133,6 +133,22 @@ def release_all(url: str, ids: list[int], grant_id: int, kill_at: int) -> None:
 
         store.run = counted  # type: ignore[method-assign]
         releases.release_many(store, ids, operator="ann", reason="a race", grant_id=grant_id)
+
+
+def release_run(url: str, grant_id: int, kill_at: int) -> None:
+    """Run the release of a grant in small batches, and die at a statement."""
+    with open_store(url) as store:
+        left, run = kill_at, store.run
+
+        def counted(connection: Any, name: str, params: Any) -> list[tuple[Any, ...]]:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                die()
+            return run(connection, name, params)
+
+        store.run = counted  # type: ignore[method-assign]
+        release_runs.run_release(store, grant_id, operator="ann", reason="renewed", rate=2.0, batch_size=3)
 
 
 def release_the_same(url: str, gate: str, told: str, ids: list[int], grant_id: int) -> None:

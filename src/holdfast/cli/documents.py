@@ -29,11 +29,11 @@ _PLACE = re.compile(r"(?P<why>.*?)(?: - at `(?P<key>key` in `)?\$\.?(?P<path>.*)
 _FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
 
 
-def invalid(path: str, why: str, **context: object) -> SpecInvalidError:
+def invalid(path: str, why: str, next_step: str | None = None, **context: object) -> SpecInvalidError:
     """Return the error for a field that has a wrong value."""
     path = path if len(path) <= PATH_MAX else f"{path[:PATH_MAX]}…"
     path = path or DOCUMENT
-    return SpecInvalidError(f"{path}: {why}", context={"path": path, **context})
+    return SpecInvalidError(f"{path}: {why}", next_step=next_step, context={"path": path, **context})
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
+from shlex import quote
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -119,10 +120,11 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SelectionFault(NamedTuple):
-    """What is wrong with a selection: the path of the field in a spec file, and a message."""
+    """What is wrong with a selection: the path of the field in a spec file, a message, and what to do instead."""
 
     path: str
     message: str
+    next_step: str | None = None
 
 
 def candidates_hash(job_ids: list[int]) -> str:
@@ -252,7 +254,8 @@ def _not_to_replay(selection: Selection) -> Iterator[SelectionFault]:
             yield SelectionFault(f"spec.filters.status[{i}]", f"a {status} job cannot be replayed")
     if REPLAYABLE[mode].isdisjoint(statuses):
         allowed = " or ".join(sorted(REPLAYABLE[mode]))
-        yield SelectionFault("spec.filters.status", f"mode {mode} replays {allowed} jobs only")
+        step = f"Release them: `{release_command(selection.filters)}`." if JobState.QUARANTINED in statuses else None
+        yield SelectionFault("spec.filters.status", f"mode {mode} replays {allowed} jobs only", step)
     if mode == ReplayMode.REPAIR_AND_REPLACE and not options.allow_repair_and_replace:
         yield SelectionFault(
             "spec.options.allow_repair_and_replace", "mode repair-and-replace requires allow_repair_and_replace: true"
@@ -261,6 +264,13 @@ def _not_to_replay(selection: Selection) -> Iterator[SelectionFault]:
         yield SelectionFault("spec.options.respect_kill_switch", "in prod it must be true")
     if selection.env == "prod" and selection.labels.get("replay_reason") == ReplayReason.TEST:
         yield SelectionFault("metadata.labels.replay_reason", "replay reason 'test' is not allowed in prod")
+
+
+def release_command(filters: SelectionFilters) -> str:
+    """Return the command that requests the release of the quarantined jobs of a selection."""
+    named = (("--operation", filters.operations), ("--queue", filters.queues), ("--code", filters.error_codes))
+    options = "".join(f" {option} {quote(values[0])}" for option, values in named if len(values) == 1)
+    return f"holdfast quarantine release --all-matching{options} --request --rollback-plan TEXT --reason TEXT"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -65,6 +65,14 @@ def request(
     ttl: timedelta = TTL,
 ) -> Grant:
     """Request a grant and return the draft; raise AuthorityError if a draft or active grant for the same act exists."""
+    with _one_of_a_kind(store, wanted, wanted.scope(rollback_plan).text), store.transaction() as transaction:
+        return request_in(transaction, wanted, requester=requester, rollback_plan=rollback_plan, reason=reason, ttl=ttl)
+
+
+def request_in(
+    transaction: Transaction, wanted: Wanted, *, requester: str, rollback_plan: str, reason: str, ttl: timedelta = TTL
+) -> Grant:
+    """Request a grant in a transaction of the caller, and return the draft."""
     require_words(requester=requester, executor=wanted.executor, target=wanted.target)
     require_words(TEXT_BYTES_MAX, reason=reason, rollback_plan=rollback_plan)
     require_words(**{f"action {number}": word for number, word in enumerate(wanted.exact_actions, 1)})
@@ -75,23 +83,22 @@ def request(
             "A grant names exactly what it permits: wildcards are not allowed.", code=Reject.GENERIC_SCOPE
         )
     scope = wanted.scope(rollback_plan).text
-    with _one_of_a_kind(store, wanted, scope), store.transaction() as transaction:
-        here = environment_of(transaction)
-        if wanted.environment != here:
-            raise AuthorityError(
-                f"This ledger is a {here} ledger, not {wanted.environment}.", code=Reject.WRONG_ENVIRONMENT
-            )
-        _make_room(transaction, wanted, scope)
-        grant_id = transaction.grants.request(
-            action=str(wanted.act),
-            target=wanted.target,
-            scope=scope,
-            actor=requester,
-            reason=reason,
-            expires_at=transaction.now() + ttl,
-            via=requested_via(transaction),
+    here = environment_of(transaction)
+    if wanted.environment != here:
+        raise AuthorityError(
+            f"This ledger is a {here} ledger, not {wanted.environment}.", code=Reject.WRONG_ENVIRONMENT
         )
-        return existing_grant(transaction, grant_id)
+    _make_room(transaction, wanted, scope)
+    grant_id = transaction.grants.request(
+        action=str(wanted.act),
+        target=wanted.target,
+        scope=scope,
+        actor=requester,
+        reason=reason,
+        expires_at=transaction.now() + ttl,
+        via=requested_via(transaction),
+    )
+    return existing_grant(transaction, grant_id)
 
 
 def require_ttl(ttl: timedelta) -> None:
@@ -325,6 +332,7 @@ __all__ = [
     "issue",
     "permission",
     "request",
+    "request_in",
     "revoke",
     "verdict_on",
 ]

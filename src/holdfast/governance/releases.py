@@ -11,7 +11,7 @@ job whose payload was dropped is never released; a release that loses a race, or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -27,6 +27,7 @@ from holdfast.core.errors import (
     InvalidStateTransitionError,
     JobNotFoundError,
     PlanStaleError,
+    ReplayGuardError,
     StateTransitionRaceError,
 )
 from holdfast.core.governed import Release
@@ -36,6 +37,7 @@ from holdfast.engine.rulings import RuleTask
 from holdfast.governance.acts import actor_and_reason, retry_races
 from holdfast.governance.grants import authorise, environment_of, issue, verdict_on
 from holdfast.governance.quarantine import JOB_TARGET, QuarantineFilters, find
+from holdfast.governance.replay.guards import GuardType, ReplayScope, switched_off
 from holdfast.store.store import Store
 
 if TYPE_CHECKING:
@@ -45,7 +47,10 @@ if TYPE_CHECKING:
 MANY_TARGET = "quarantine:"  # and the hash of the job ids: the target of a grant to release several jobs
 GO, OWN = "GO", "OWN"
 MANY_MAX = 1000
-"""How many jobs one grant can release. They share one transaction; on SQLite others wait about 1 s for it."""
+"""How many jobs are released together. They share one transaction; on SQLite others wait about 1 s for it."""
+RUN_MAX = 100_000
+"""How many jobs one grant can release in a run: see `release_runs.py`."""
+RATE_MAX = 10_000.0
 
 
 class ReleaseResult(msgspec.Struct, frozen=True):
@@ -99,7 +104,7 @@ def release(
         move_id = uuid4().hex
         wanted = _wanted(transaction, Act.RELEASE, f"{JOB_TARGET}{job_id}", who)
         used = authorise(transaction, wanted, grant_id=grant_id, reason=why, move_id=move_id)
-        move = _move(transaction, job, Release(who, why, used, due), move_id)
+        move = move_released(transaction, job, Release(who, why, used, due), move_id)
         return ReleaseResult(transaction.jobs.get(job_id), move, used)
 
     return retry_races(lambda: _performed(where, job_id, act, who))
@@ -136,21 +141,26 @@ def release_many(
     expected: int | None = None,
     grant_id: int | None = None,
     run_at: datetime | None = None,
+    rate: float | None = None,
 ) -> BulkRelease:
-    """Release these jobs, or all that match the filters, under one grant; `expected` is how many there must be."""
+    """Release these jobs, or all that match the filters, under one grant; `expected` is how many there must be.
+
+    `rate` is how many of them become due per second, from now or from `run_at` on.
+    """
     who, why = actor_and_reason(operator, reason)
-    _require_zone(run_at)
+    require_rate(rate, run_at)
     with store.transaction() as transaction:
-        jobs = _selected(transaction, which, expected)
-        due = run_at or transaction.now()
+        jobs = selected(transaction, which, expected)
+        begins = run_at or transaction.now()
+        require_switches_off(transaction, [job.queue for job in jobs], [job.operation for job in jobs])
         _require_releasable(transaction, jobs, who)
         wanted = _wanted(transaction, Act.RELEASE_MANY, _target(jobs), who)
         parent = authorise(transaction, wanted, grant_id=grant_id, reason=why)
-        for job in jobs:  # ordered by id, the lock order for several jobs
+        for place, job in enumerate(jobs):  # ordered by id, the lock order for several jobs
             move_id = uuid4().hex
             own = msgspec.structs.replace(wanted, act=Act.RELEASE, target=f"{JOB_TARGET}{job.job_id}")
             used = issue(transaction, own, reason=why, move_id=move_id, under=parent)
-            _move(transaction, job, Release(who, why, used, due), move_id)
+            move_released(transaction, job, Release(who, why, used, staggered(begins, place, rate)), move_id)
     return BulkRelease(job_ids=_ids(jobs), target=wanted.target, authority=GO, grant_id=parent)
 
 
@@ -164,7 +174,7 @@ def plan_release(
 ) -> BulkRelease:
     """Return the jobs that a release would put back, the target of its grant, and whether one permits it. A dry run."""
     with store.reading() as reading:
-        jobs = _selected(reading, [which] if isinstance(which, int) else which, expected)
+        jobs = selected(reading, [which] if isinstance(which, int) else which, expected)
         _require_releasable(reading, jobs, operator)
         if isinstance(which, int):
             wanted = _wanted(reading, Act.RELEASE, f"{JOB_TARGET}{which}", operator)
@@ -177,20 +187,24 @@ def plan_release(
     return BulkRelease(job_ids=_ids(jobs), target=wanted.target, authority=authority)
 
 
-def _selected(reading: Reading, which: QuarantineFilters | Sequence[int], expected: int | None) -> list[Job]:
-    """Return the selected jobs by id; raise if there are none, too many, or not as many as expected."""
+def selected(
+    reading: Reading, which: QuarantineFilters | Sequence[int], expected: int | None, *, most: int = MANY_MAX
+) -> list[Job]:
+    """Return the selected jobs by id; raise if there are none, more than `most`, or not as many as expected."""
     if isinstance(which, QuarantineFilters):
-        jobs = sorted(find(reading, which, limit=MANY_MAX + 1, releasable=True), key=lambda job: job.job_id)
+        jobs = sorted(find(reading, which, limit=most + 1, releasable=True), key=lambda job: job.job_id)
     else:
-        jobs = reading.jobs.get_many(sorted(set(which))[: MANY_MAX + 1])
+        jobs = reading.jobs.get_many(sorted(set(which))[: most + 1])
         missing = set(which) - set(_ids(jobs))
-        if missing and len(jobs) <= MANY_MAX:
+        if missing and len(jobs) <= most:
             raise JobNotFoundError(f"Job {min(missing)} does not exist.", context={"job_id": min(missing)})
-    if len(jobs) > MANY_MAX:
+    if len(jobs) > most:
         raise InputError(
-            f"One grant can release at most {MANY_MAX} jobs; more are selected.",
-            next_step="Select fewer (--code, --operation, --queue, --older-than), and release one part at a time.",
-            context={"limit": MANY_MAX},
+            f"At most {most} jobs can be released {'together' if most == MANY_MAX else 'under one grant'}.",
+            next_step="Add --request to the same command: a run under one grant releases them in batches."
+            if most == MANY_MAX
+            else "Select fewer (--code, --operation, --queue, --older-than), and release one part at a time.",
+            context={"limit": most},
         )
     if expected is not None and len(jobs) != expected:
         raise PlanStaleError(
@@ -237,7 +251,8 @@ def _would_move(reading: Reading, job: Job, operator: str) -> bool:
     return bool(answer.steps)
 
 
-def _move(transaction: Transaction, job: Job, command: Release, move_id: str) -> Move:
+def move_released(transaction: Transaction, job: Job, command: Release, move_id: str) -> Move:
+    """Release a job under a grant that the move has consumed, and return the move; raise if it cannot be released."""
     [answer] = transaction.jobs.rule(
         [(job, command)], actor=command.operator, reason=command.reason, move_id=move_id, grant_id=command.grant_id
     )
@@ -260,6 +275,34 @@ def _refusal(job: Job, refused: Refused) -> HoldfastError:
     return InvalidStateTransitionError(
         f"Job {job.job_id} is {job.state}: only quarantined jobs can be released.", context=context
     )
+
+
+def require_switches_off(reading: Reading, queues: Iterable[str], operations: Iterable[str]) -> None:
+    """Raise ReplayGuardError if a kill switch of replays or operations is on, or a queue of these jobs is paused."""
+    scope = ReplayScope(tuple(sorted(set(queues))), tuple(sorted(set(operations))), respects_switches=True)
+    off = switched_off(reading, scope)
+    if off is not None:
+        raise ReplayGuardError(
+            f"No job was released: {off}.",
+            code=GuardType.KILL_SWITCH_ACTIVE,
+            next_step="See `holdfast switch list` and `holdfast stats`; to lift a switch needs a grant.",
+            context={"guard_type": str(GuardType.KILL_SWITCH_ACTIVE)},
+        )
+
+
+def staggered(begins_at: datetime, place: int, rate: float | None) -> datetime:
+    """Return when a job becomes due, by its place among the jobs that are released at a rate."""
+    return begins_at if rate is None else begins_at + timedelta(seconds=place / rate)
+
+
+def require_rate(rate: float | None, run_at: datetime | None) -> None:
+    """Raise InputError unless jobs can become due at this rate, from this time on."""
+    _require_zone(run_at)
+    if rate is not None and not 0 < rate <= RATE_MAX:
+        raise InputError(
+            f"The rate is {rate:g} jobs per second; it must be more than 0 and at most {RATE_MAX:g}.",
+            context={"field": "rate"},
+        )
 
 
 def _require_zone(run_at: datetime | None) -> None:

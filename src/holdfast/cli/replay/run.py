@@ -263,5 +263,6 @@ def _load_dry_run(path: Path) -> DryRun:
     made = converted(load_tree(path, size_max=DRY_RUN_BYTES_MAX), DryRun)
     fault = selection_fault(made.selection)
     if fault:
-        raise SpecInvalidError(f"{path}: {fault.path}: {fault.message}", context={"path": fault.path})
+        message = f"{path}: {fault.path}: {fault.message}"
+        raise SpecInvalidError(message, next_step=fault.next_step, context={"path": fault.path})
     return made

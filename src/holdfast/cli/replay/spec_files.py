@@ -98,7 +98,7 @@ def selection_of(tree: Tree, spec: SpecFormat = HOLDFAST_SPEC, *, to_replay: boo
     )
     fault = selection_fault(selection, to_replay=to_replay)
     if fault:
-        raise invalid(spec.path(fault.path), fault.message)
+        raise invalid(spec.path(fault.path), fault.message, fault.next_step)
     return selection
 
 

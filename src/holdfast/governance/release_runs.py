@@ -1,0 +1,434 @@
+"""Release runs: put a requested selection of quarantined jobs back to pending, under one grant, in batches.
+
+The request stores the ids and versions of the jobs, and the grant binds their hash. The run of the grant releases
+exactly these jobs; one that has changed since the request is skipped and counted.
+
+Invariants: a grant has one run, so that repeating the command continues it; a batch, its record and the moves of its
+jobs are one transaction, so that a run that was killed continues after its last batch and releases no job twice; a
+rate is a staggered `run_at`, counted from the beginning of the run; a run asks the kill switches before each batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.core.authority import TTL, Act, Wanted
+from holdfast.core.candidates import packed, unpacked
+from holdfast.core.digest import canonical
+from holdfast.core.errors import (
+    PlanStaleError,
+    RecordNotFoundError,
+    StoreDamagedError,
+)
+from holdfast.core.governed import Grant, PerformedStep, ProcedureRun, Release
+from holdfast.core.machines import JobState, ProcedureState
+from holdfast.core.records import Job
+from holdfast.core.selection import candidates_hash
+from holdfast.engine.world import World
+from holdfast.governance.acts import actor_and_reason
+from holdfast.governance.approval import environment_of, existing_grant
+from holdfast.governance.grants import issue, request_in
+from holdfast.governance.quarantine import JOB_TARGET, QuarantineFilters
+from holdfast.governance.releases import (
+    MANY_TARGET,
+    RUN_MAX,
+    move_released,
+    require_rate,
+    require_switches_off,
+    selected,
+    staggered,
+)
+from holdfast.governance.replay.guards import ReplayScope, switched_off
+from holdfast.governance.runs.request import RunRequest
+from holdfast.governance.runs.runner import Act as RunAct
+from holdfast.governance.runs.runner import RunEnded, Runner
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+    from holdfast.store.transaction import Reading, Transaction
+
+PROCEDURE = "release"
+CANDIDATES = "candidates"  # the kind of the evidence; `check` reads it too
+BATCH = 200  # jobs a transaction: on SQLite other writers wait about 0.2 s for it
+LEASE_S = 60.0
+BEGIN = "begin"  # the step numbered 0; each other is the batch of its number
+STEPS_A_PAGE = 100
+
+
+class ReleaseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A requested release of a selection: the draft of its grant, and its jobs."""
+
+    grant: Grant
+    total: int
+    job_ids: tuple[int, ...]
+
+
+class ReleaseTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """The terms of a run, fixed when it begins."""
+
+    target: str
+    total: int
+    rate: float | None
+    begins_at: datetime  # the `run_at` of the first job
+    batch_size: int
+    queues: tuple[str, ...]
+    operations: tuple[str, ...]
+
+    @property
+    def batches(self) -> int:
+        """Return how many batches the run has."""
+        return -(-self.total // self.batch_size)
+
+
+class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a run, and what it did."""
+
+    run_id: str
+    state: str
+    stop_reason: str | None
+    failure: str | None
+    total: int
+    released: int
+    skipped: dict[str, int]  # by reason
+    batches: int
+    batches_planned: int
+    rate: float | None
+    first_run_at: datetime
+    last_run_at: datetime
+    grant_id: int
+
+    @property
+    def done(self) -> bool:
+        """Return whether the run is done."""
+        return self.state == ProcedureState.DONE
+
+
+class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    released: int
+    skipped: dict[str, int]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Requesting
+
+
+def request_release(
+    store: Store[Any],
+    which: QuarantineFilters | Sequence[int],
+    *,
+    requester: str,
+    executor: str,
+    reason: str,
+    rollback_plan: str,
+    expected: int | None = None,
+    ttl: timedelta = TTL,
+) -> ReleaseRequest:
+    """Request the grant to release these jobs, store which they are, and return both.
+
+    Raise InputError if no job is selected or too many are, AuthorityError if the same grant was requested already.
+    """
+    requester, reason = actor_and_reason(requester, reason)
+    with store.transaction() as transaction:
+        jobs = selected(transaction, which, expected, most=RUN_MAX)
+        ids = [job.job_id for job in jobs]
+        target = MANY_TARGET + candidates_hash(ids)
+        wanted = _wanted(transaction, target, executor)
+        grant = request_in(
+            transaction, wanted, requester=requester, rollback_plan=rollback_plan, reason=reason, ttl=ttl
+        )
+        content = canonical(packed(ids, [job.version for job in jobs]))
+        transaction.runs.add_evidence(CANDIDATES, target, content, actor=requester, grant_id=grant.grant_id)
+    return ReleaseRequest(grant=grant, total=len(ids), job_ids=tuple(ids))
+
+
+def _wanted(reading: Reading, target: str, executor: str) -> Wanted:
+    return Wanted(act=Act.RELEASE_MANY, target=target, environment=environment_of(reading), executor=executor)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Running
+
+
+def run_release(
+    store: Store[Any],
+    grant_id: int,
+    *,
+    operator: str,
+    reason: str,
+    rate: float | None = None,
+    run_at: datetime | None = None,
+    batch_size: int = BATCH,
+    stop_after: int | None = None,
+    world: World | None = None,
+) -> ReleaseReport:
+    """Release the jobs that a grant was requested for, or continue its run, and return the report.
+
+    `rate` is how many jobs become due per second, from now or from `run_at` on. The grant is good for the operator who
+    consumed it; another one needs another grant for the same jobs, or requests the jobs that are left.
+
+    Raise AuthorityError if no grant permits it, ReplayGuardError if a kill switch is on, RecordNotFoundError if the
+    grant has no stored selection.
+    """
+    operator, reason = actor_and_reason(operator, reason)
+    require_rate(rate, run_at)
+    world = world or World()
+    root = f"{PROCEDURE}-{grant_id}"
+    with store.reading() as reading:
+        run, grant = reading.runs.get(root), existing_grant(reading, grant_id)
+        job_ids, versions = candidates_of(reading, grant)
+        jobs = reading.jobs.get_many(job_ids)
+    if run is None:
+        terms = ReleaseTerms(
+            target=grant.target,
+            total=len(job_ids),
+            rate=rate,
+            begins_at=run_at or store.now(),
+            batch_size=batch_size,
+            queues=tuple(sorted({job.queue for job in jobs})),
+            operations=tuple(sorted({job.operation for job in jobs})),
+        )
+    else:
+        terms = _terms(run)
+        if rate not in (None, terms.rate):
+            raise PlanStaleError(
+                f"Run {root} began with another rate.", next_step="Repeat the command without --rate.", context={}
+            )
+    text = canonical(msgspec.json.decode(msgspec.json.encode(terms)))
+    request = _Request(
+        root=root,
+        procedure=PROCEDURE,
+        params_text=text,
+        plan=grant.target,
+        target=f"{PROCEDURE}:{grant_id}",
+        lease_s=LEASE_S,
+        holder=f"{operator}/{world.new_name()}",
+        actor=operator,
+        reason=reason,
+        grant_id=grant_id if run is None else None,
+        first_grant=grant_id,
+    )
+    runner = _ReleaseRunner(store, request, terms, world, stop_after)
+    return runner.perform(dict(zip(job_ids, versions, strict=True)))
+
+
+def candidates_of(reading: Reading, grant: Grant) -> tuple[list[int], list[int]]:
+    """Return the jobs that a grant was requested for: their ids, and the version of each."""
+    for content in reading.run("candidates_under", grant_id=grant.grant_id):
+        job_ids, versions = unpacked(content[0])
+        if MANY_TARGET + candidates_hash(job_ids) == grant.target:
+            return job_ids, versions
+    raise RecordNotFoundError(
+        f"Grant {grant.grant_id} has no stored selection of quarantined jobs.",
+        next_step="Request one: `holdfast quarantine release --all-matching --request --help`.",
+        context={"grant_id": grant.grant_id},
+    )
+
+
+class _Request(RunRequest, frozen=True, kw_only=True):
+    first_grant: int
+
+    @property
+    def resume_command(self) -> str:
+        """Return the command that continues the run."""
+        return f"holdfast quarantine release --grant {self.first_grant} --reason TEXT"
+
+    def wanted(self, environment: str) -> Wanted:
+        """Return what the grant of the run must permit."""
+        return Wanted(act=Act.RELEASE_MANY, target=self.plan, environment=environment, executor=self.actor)
+
+
+class _Halt(Exception):
+    """Ends a run before anything of a batch is written."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+class _ReleaseRunner:
+    """One attempt to advance one run; the work of a `Runner`."""
+
+    def __init__(
+        self, store: Store[Any], request: _Request, terms: ReleaseTerms, world: World, stop_after: int | None
+    ) -> None:
+        self._store, self._request, self._terms, self._world = store, request, terms, world
+        self._runner = Runner(store, request, world)
+        self._versions: dict[int, int] = {}
+        self._left = stop_after
+
+    def perform(self, versions: dict[int, int]) -> ReleaseReport:
+        """Begin the run or take it up, and make its batches until it is done or stops."""
+        self._versions = versions
+        run = self._started()
+        try:
+            while run.state is ProcedureState.RUNNING:
+                run = self._runner.advance(self)
+        except _Halt as halt:
+            with self._store.transaction() as transaction:
+                self._runner.stop(transaction, self._runner.run(transaction), "abort", halt.reason, halt.message)
+        except RunEnded:
+            pass
+        except Exception:
+            self._runner.let_go()
+            raise
+        with self._store.reading() as reading:
+            return report_of(reading, self._request.first_grant)
+
+    def _started(self) -> ProcedureRun:
+        """Take the lease and the grant, record the beginning or the continuation, and return the run."""
+        runner = self._runner
+        with self._store.transaction() as transaction:
+            run = transaction.runs.get(self._request.root)
+            if run is not None and run.state is ProcedureState.DONE:
+                return run
+            runner.acquire(transaction)
+            require_switches_off(transaction, self._terms.queues, self._terms.operations)
+            run = transaction.runs.get(self._request.root)
+            wanted = self._request.wanted(environment_of(transaction))
+            if run is None:
+                run = runner.begin(transaction, runner.consume(transaction, wanted))
+                runner.record(transaction, run, 0, BEGIN, canonical({"total": self._terms.total}))
+                return run
+            if run.state is ProcedureState.DONE:
+                runner.lease.release(transaction)
+                return run
+            self._request.require_same(run)
+            if run.state is ProcedureState.RUNNING:
+                crashed = "the process that ran it has crashed"
+                run = runner.move(transaction, run, "abort", stop_state="RUNNER_LOST", failure=crashed)
+            fresh = runner.consume(transaction, wanted) if runner.needs_grant(transaction, run, governed=True) else None
+            return runner.move(transaction, run, "resume", grant_id=fresh)
+
+    def due(self, transaction: Transaction) -> tuple[ProcedureRun, RunAct]:
+        """Return the run and its next batch; raise _Halt at a kill switch, RunEnded if another process has ended it."""
+        self._runner.lease.extend(transaction)
+        run = self._runner.run(transaction)
+        if run.state is not ProcedureState.RUNNING:
+            raise RunEnded
+        scope = ReplayScope(self._terms.queues, self._terms.operations, respects_switches=True)
+        off = switched_off(transaction, scope)
+        if off is not None:
+            raise _Halt("KILL_SWITCH", off)
+        if self._left is not None and self._left <= 0:
+            raise _Halt("STOPPED_BY_OPERATOR", "stopped as the caller wanted")
+        number = run.step + 1
+        return run, RunAct(f"batch {number}", number)
+
+    def take(self, transaction: Transaction, run: ProcedureRun, act: RunAct) -> ProcedureRun:
+        """Release the jobs of a batch and record it; the last one ends the run."""
+        if not transaction.runs.reach_step(run, act.number):
+            raise RunEnded
+        size = self._terms.batch_size
+        first = (act.number - 1) * size
+        ids = sorted(self._versions)[first : first + size]
+        released, skipped = 0, Counter[str]()
+        jobs = {job.job_id: job for job in transaction.jobs.get_many(ids)}
+        for place, job_id in enumerate(ids, first):
+            skip = _skip(jobs.get(job_id), self._versions[job_id])
+            if skip is None:
+                self._release(transaction, jobs[job_id], staggered(self._terms.begins_at, place, self._terms.rate))
+                released += 1
+            else:
+                skipped[skip] += 1
+        outcome = _Outcome(released=released, skipped=dict(sorted(skipped.items())))
+        self._runner.record(transaction, run, act.number, act.point, canonical(msgspec.to_builtins(outcome)))
+        if act.number == self._terms.batches:
+            run = self._runner.finish(transaction, run)
+        return run
+
+    def _release(self, transaction: Transaction, job: Job, due: datetime) -> None:
+        request, move_id = self._request, uuid4().hex
+        own = Wanted(
+            act=Act.RELEASE,
+            target=f"{JOB_TARGET}{job.job_id}",
+            environment=environment_of(transaction),
+            executor=request.actor,
+        )
+        used = issue(transaction, own, reason=request.reason, move_id=move_id, under=request.first_grant)
+        reason = f"{PROCEDURE} {request.root}: {request.reason}"
+        move_released(transaction, job, Release(request.actor, reason, used, due), move_id)
+
+    def committed(self, act: RunAct) -> None:  # noqa: ARG002 - of any batch
+        """Count a batch that is durable."""
+        if self._left is not None:
+            self._left -= 1
+
+    def failed(self, act: RunAct | None, error: Exception) -> ProcedureRun:  # noqa: ARG002 - of any batch
+        """Raise the error: a batch that was rolled back leaves nothing to undo."""
+        raise error
+
+
+def _skip(job: Job | None, version: int) -> str | None:
+    """Return why a job is not released; None if it is."""
+    if job is None:
+        return "missing"
+    if job.version != version or job.state is not JobState.QUARANTINED:
+        return "state_changed"
+    return "slimmed" if job.slimmed else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading back
+
+
+def report_of(reading: Reading, grant_id: int) -> ReleaseReport:
+    """Return the report of the run of a grant, or raise RecordNotFoundError."""
+    root = f"{PROCEDURE}-{grant_id}"
+    run = reading.runs.get(root)
+    if run is None:
+        raise RecordNotFoundError(
+            f"Grant {grant_id} has no release run.",
+            next_step=f"Begin it: `holdfast quarantine release --grant {grant_id} --reason TEXT`.",
+            context={"grant_id": grant_id},
+        )
+    terms, released, batches, skipped = _terms(run), 0, 0, Counter[str]()
+    for step in _steps(reading, run):
+        outcome = msgspec.json.decode(step.outcome, type=_Outcome)
+        released, batches = released + outcome.released, batches + 1
+        skipped.update(outcome.skipped)
+    return ReleaseReport(
+        run_id=root,
+        state=str(run.state),
+        stop_reason=run.stop_state,
+        failure=run.failure,
+        total=terms.total,
+        released=released,
+        skipped=dict(sorted(skipped.items())),
+        batches=batches,
+        batches_planned=terms.batches,
+        rate=terms.rate,
+        first_run_at=terms.begins_at,
+        last_run_at=staggered(terms.begins_at, terms.total - 1, terms.rate),
+        grant_id=grant_id,
+    )
+
+
+def _steps(reading: Reading, run: ProcedureRun) -> Sequence[PerformedStep]:
+    found: list[PerformedStep] = []
+    last = 0
+    while page := reading.runs.steps(run.run_id, after=last, limit=STEPS_A_PAGE):
+        found += (step for step in page if step.name != BEGIN)
+        last = page[-1].step_id
+    return found
+
+
+def _terms(run: ProcedureRun) -> ReleaseTerms:
+    try:
+        return msgspec.json.decode(run.params, type=ReleaseTerms)
+    except msgspec.MsgspecError as error:
+        raise StoreDamagedError(f"the terms of run {run.idempotency_root} cannot be read: {error}") from None
+
+
+__all__ = [
+    "ReleaseReport",
+    "ReleaseRequest",
+    "report_of",
+    "request_release",
+    "run_release",
+]
