@@ -25,6 +25,15 @@ from holdfast.store.store import Watch
 
 logger = logging.getLogger("holdfast")
 
+DATABASE = (
+    "(SELECT system_identifier FROM pg_catalog.pg_control_system()),"
+    " (SELECT oid::bigint FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"
+)
+# The timeline of the last checkpoint is the old one for a while after a promotion: only a standby has to rely on it.
+_TIMELINE = (
+    "CASE WHEN pg_catalog.pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint())"
+    " ELSE ('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::integer END"
+)
 _NEEDED = {
     "timezone": "UTC",
     "datestyle": "ISO, MDY",
@@ -47,6 +56,14 @@ _SET += ", set_config('search_path', pg_catalog.quote_ident(%(schema)s), %(local
 _SET += ", set_config('lock_timeout', %(lock)s, %(local)s)"
 
 
+class DatabaseIdentity(NamedTuple):
+    """Which database this is: its cluster, its oid in it, and the timeline, which a failover or a recovery changes."""
+
+    cluster: int
+    oid: int
+    timeline: int
+
+
 class SessionFacts(NamedTuple):
     """What a new connection says about its server."""
 
@@ -54,19 +71,32 @@ class SessionFacts(NamedTuple):
     synchronous_commit: str
     at: datetime  # the time of the server
     read_at: float  # the monotonic time just before
+    database: DatabaseIdentity
 
 
 def facts(connection: psycopg.Connection[tuple[Any, ...]]) -> SessionFacts:
     """Read the facts of a new connection, under any settings; the transaction stays open."""
     read_at = time.monotonic()  # before the query: a time that lags would make due work look not due
-    [pid, durable, seconds] = cast(
-        "tuple[int, str, float]",
+    [pid, durable, seconds, *database] = cast(
+        "tuple[int, str, float, int, int, int]",
         connection.execute(
             "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('synchronous_commit'),"
-            " extract(epoch FROM pg_catalog.statement_timestamp())::float8"
+            f" extract(epoch FROM pg_catalog.statement_timestamp())::float8, {DATABASE}, {_TIMELINE}"
         ).fetchone(),
     )
-    return SessionFacts(pid != connection.info.backend_pid, durable, datetime.fromtimestamp(seconds, UTC), read_at)
+    at = datetime.fromtimestamp(seconds, UTC)
+    return SessionFacts(pid != connection.info.backend_pid, durable, at, read_at, DatabaseIdentity(*database))
+
+
+def say_other_database(before: DatabaseIdentity, now: DatabaseIdentity) -> None:
+    """Log that the URL leads to another database, or to another timeline of it, than before."""
+    changes = [f"{name} {old} -> {new}" for name, old, new in zip(now._fields, before, now, strict=True) if old != new]
+    logger.warning(
+        "the database of the ledger has changed (%s): a failover, a recovery to an earlier time, or a restored copy."
+        " Work that was acknowledged just before may be missing; attempts that began before are refused if they are."
+        " Run `holdfast check`, and compare with a saved head: `holdfast audit verify --help`.",
+        ", ".join(changes),
+    )
 
 
 def use_session(connection: psycopg.Connection[tuple[Any, ...]], schema: str, lock_s: float) -> None:

@@ -33,9 +33,12 @@ from holdfast.store.postgres.connection import LedgerConnection, array, quoted_e
 from holdfast.store.postgres.errors import first_line, translated, without_password
 from holdfast.store.postgres.schema import PostgresSchema
 from holdfast.store.postgres.session import (
+    DATABASE,
+    DatabaseIdentity,
     NoWatch,
     facts,
     readable_times,
+    say_other_database,
     say_pooled,
     set_in_transaction,
     use_no_session,
@@ -54,10 +57,6 @@ POSTGRES_OLDEST = 140000
 CONNECT_S = 10
 LOCK_S = 5
 PLANS_S_MIN, PLANS_S_MAX = 0.25, 10.0
-_DATABASE = (
-    " (SELECT system_identifier FROM pg_control_system()),"
-    " (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
-)
 _TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
 _NAMED = re.compile(r"%\((\w+)\)s")
 INSERT_JOB = "insert_job"
@@ -73,7 +72,7 @@ class PostgresStore(PostgresSchema):
         self.pooled = False  # a pooler is between this process and the server
         self._statements = _qualified_statements(self._prefix())
         self._server_time: tuple[datetime, float] | None = None
-        self._identity: list[int] | None = None
+        self._identity: DatabaseIdentity | None = None
 
     @contextmanager
     def alone(self) -> Iterator[Transaction]:
@@ -194,7 +193,7 @@ class PostgresStore(PostgresSchema):
             "tuple[str, str, int, int]",
             connection.cursor(row_factory=tuple_row)
             .execute(
-                "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit')," + _DATABASE
+                f"SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'), {DATABASE}"
             )
             .fetchone(),
         )
@@ -204,19 +203,10 @@ class PostgresStore(PostgresSchema):
             raise ConnectionUnfitError(
                 f"synchronous_commit is {durable}; on is needed", context={"needs": "synchronous_commit"}
             )
-        if database != self._database():
-            raise ConnectionUnfitError("the connection is to another database", context={"needs": "database"})
-
-    def _database(self) -> list[int]:
-        """Return the identity of the database: its cluster and its oid. Another database may have the same tables."""
         if self._identity is None:
-            connection = self.take()
-            try:
-                self._identity = list(cast("tuple[int, int]", connection.execute("SELECT" + _DATABASE).fetchone()))
-                connection.rollback()
-            finally:
-                self.pool.give(connection, sound=connection.info.transaction_status == TransactionStatus.IDLE)
-        return self._identity
+            self.pool.give(self.take(), sound=True)  # a new connection reads it
+        if self._identity is None or database != list(self._identity[:2]):
+            raise ConnectionUnfitError("the connection is to another database", context={"needs": "database"})
 
     def stored(self, moment: datetime | None) -> datetime | None:
         return moment
@@ -287,6 +277,9 @@ class PostgresStore(PostgresSchema):
                 context={"synchronous_commit": found.synchronous_commit},
             )
         self._server_time = found.at, found.read_at
+        if self._identity is not None and self._identity != found.database:
+            say_other_database(self._identity, found.database)
+        self._identity = found.database
 
     def _disconnect(self, connection: LedgerConnection) -> None:
         with suppress(psycopg.Error):
