@@ -16,10 +16,13 @@ from holdfast.store.requests import Effect, Params
 __all__ = ["Effect", "Params", "as_pyformat", "groups", "in_turn", "require_rows", "staged"]
 
 FIRST_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "SELECT"})
+# A name of the ledger, the counters of SQLite's ids, and names that only the server can read, such as U&"\0068".
+_FORBIDDEN = re.compile(r"holdfast_|\bsqlite_sequence\b|\bu&[\"]", re.IGNORECASE)
 
 # Skips text that may contain colons or semicolons: quoted text, quoted names, dollar quotes, comments, casts.
 _TOKEN = re.compile(
-    r"""(?P<skip>'(?:[^']|'')*' | "(?:[^"]|"")*" | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | --[^\n]* | /\*.*?\*/ | ::)
+    r"""(?P<skip>'(?:[^']|'')*' | "(?:[^"]|"")*" | (?<![\w$])\$(?P<tag>\w*)\$.*?\$(?P=tag)\$
+                 | --[^\n]* | /\*.*?\*/ | ::)
       | (?P<name>:[A-Za-z_]\w*)
       | (?P<end>;)
       | (?P<percent>%)""",
@@ -33,8 +36,11 @@ def staged(sql: str, params: Params | None, rows: int | None) -> Effect:
     first = words[0].upper() if words else ""
     if first not in FIRST_WORDS:
         raise EffectError(f"an effect cannot begin with {first[:20] or 'nothing'}", context={"statement": sql[:80]})
-    if "holdfast_" in sql.lower():
-        raise EffectError("an effect cannot name a table of the ledger", context={"statement": sql[:80]})
+    if _FORBIDDEN.search(sql):
+        raise EffectError(
+            "an effect cannot name a table of the ledger, sqlite_sequence, or a name in Unicode escapes",
+            context={"statement": sql[:80]},
+        )
     if any(token["end"] and sql[token.end() :].strip() for token in _TOKEN.finditer(sql)):
         raise EffectError("an effect must be one statement", context={"statement": sql[:80]})
     if rows is not None and rows < 0:

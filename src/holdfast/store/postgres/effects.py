@@ -1,7 +1,8 @@
 """Staged effects on PostgreSQL: statements of handlers, in the transaction that commits their jobs.
 
-Invariants: an effect that fails, has another row count or ends the transaction is the effect's fault; a lost connection
-and an error of the server are the database's.
+Invariants: an effect leaves nothing behind on the session, and does not change how its own transaction commits; one
+that fails, has another row count or ends the transaction is the effect's fault; a lost connection and an error of the
+server are the database's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 def apply(store: PostgresStore, connection: Any, effects: Sequence[Effect]) -> None:
     """Apply effects in order; raise EffectError if one fails, has another row count, or ends the transaction."""
-    cursor = connection.cursor()
+    # Binary, because psycopg then uses the protocol in which several statements cannot be sent as one.
+    cursor = connection.cursor(binary=True)
+    connection.effects_ran = True
     for text, rows, group in groups(effects):
         try:
             if rows is None and len(group) > 1:
@@ -37,3 +40,10 @@ def apply(store: PostgresStore, connection: Any, effects: Sequence[Effect]) -> N
         if connection.info.transaction_status != TransactionStatus.INTRANS:
             # Raised here, before the next effect would begin another transaction.
             raise EffectError(f"an effect ended the transaction: {text[:80]}", context={"statement": text[:80]})
+    try:
+        writable = store.reset_session(connection)
+    except psycopg.Error as error:
+        raise of_effect(error, connection, "RESET ALL", url=store.url, schema=store.schema) from error
+    if not writable:
+        raise EffectError("an effect has made the transaction read-only", context={"statement": effects[-1].sql[:80]})
+    connection.effects_ran = False

@@ -118,6 +118,29 @@ def set_in_transaction(connection: psycopg.Connection[tuple[Any, ...]], schema: 
     connection.execute(_SET, {"schema": schema, "lock": f"{lock_s}s", "local": True})
 
 
+# What an effect may leave behind: settings, a role, LISTEN, cursors, temporary tables, locks.
+_FORGET = (
+    "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; UNLISTEN *; CLOSE ALL; DISCARD TEMP;"
+    " SELECT pg_catalog.pg_advisory_unlock_all()"
+)
+
+
+def reset_after_effects(
+    connection: psycopg.Connection[tuple[Any, ...]], schema: str, lock_s: float, *, local: bool
+) -> bool:
+    """Undo what effects have changed in their session, in one round trip; return whether writing is still possible.
+
+    It comes before COMMIT: an effect must not make its own commit less durable.
+    """
+    needed = {"schema": schema, "lock": f"{lock_s}s", "local": local}
+    cursor = psycopg.ClientCursor(connection)
+    cursor.execute(f"{_FORGET}; {_SET}, pg_catalog.current_setting('transaction_read_only')", needed)
+    while cursor.nextset():
+        continue
+    row = cursor.fetchone()
+    return row is not None and row[-1] == "off"
+
+
 @contextmanager
 def readable_times(connection: Any) -> Iterator[None]:
     """Let a caller's connection print times as the driver reads them, for a block of its transaction."""

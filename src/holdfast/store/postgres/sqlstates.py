@@ -61,6 +61,7 @@ TABLE = (
     Meaning("40002", "transaction rolled back by a constraint", EFFECT, CALLER, RefusedByDatabaseError),
     _statement("42", "syntax error or access rule violation"),
     Meaning("42501", "insufficient privilege", EFFECT, CALLER, StoreReadOnlyError),
+    Meaning("42P05", "prepared statement exists already", DATABASE, DATABASE, StoreUnavailableError),
     Meaning("42P01", "table of the ledger missing", EFFECT, DATABASE, StoreDamagedError),
     Meaning("42703", "column of the ledger missing", EFFECT, DATABASE, StoreDamagedError),
     _statement("44", "WITH CHECK OPTION violation"),

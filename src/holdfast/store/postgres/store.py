@@ -38,6 +38,7 @@ from holdfast.store.postgres.session import (
     NoWatch,
     facts,
     readable_times,
+    reset_after_effects,
     say_other_database,
     say_pooled,
     set_in_transaction,
@@ -315,10 +316,24 @@ class PostgresStore(PostgresSchema):
 
     def _commit(self, connection: LedgerConnection) -> None:
         connection.commit()
+        self._unlock(connection)
 
     def _rollback(self, connection: LedgerConnection) -> None:
         connection.rollback()  # raises on a lost connection, which must not go back to the pool
         connection.forget()
+        self._unlock(connection)
+
+    def reset_session(self, connection: LedgerConnection) -> bool:
+        """Undo what effects have changed in their session; return whether their transaction can still write."""
+        return reset_after_effects(connection, self.schema, LOCK_S, local=self.pooled)
+
+    @staticmethod
+    def _unlock(connection: LedgerConnection) -> None:
+        """Release the locks that an effect that failed has left on the session: a rollback does not."""
+        if connection.effects_ran:
+            connection.effects_ran = False
+            with suppress(psycopg.Error):  # a lost connection has lost its locks
+                connection.command("SELECT pg_catalog.pg_advisory_unlock_all()")
 
 
 class _Alone(Transaction):
