@@ -91,7 +91,7 @@ class HoldfastError(Exception):
         return {
             "error_code": self.code,
             "error_message": self.message,
-            "context": {**self.context, "next_step": self.hint},
+            "context": {**{name: _plain(value) for name, value in self.context.items()}, "next_step": self.hint},
         }
 
 
@@ -503,6 +503,11 @@ class BrokenError(HoldfastError):
 
     code = "broken"
     next_step = "Run `holdfast check`, and report this bug."
+
+
+def _plain(value: object) -> object:
+    """Return a value of a context as JSON can represent it: what a caller gave may be anything."""
+    return value if value is None or isinstance(value, str | int | float | list | tuple | dict) else str(type(value))
 
 
 def invariant(holds: object, message: str) -> None:

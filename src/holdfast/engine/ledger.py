@@ -13,10 +13,12 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from operator import index
 from typing import TYPE_CHECKING, Any, Concatenate, Self, TypeVar, Unpack
 
 from holdfast.core import commands, records
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json
+from holdfast.core.guarded import guarded
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.opened import OpenedLedger
@@ -45,6 +47,7 @@ DEFAULT_URL = "holdfast.db"
 class Ledger:
     """A durable work ledger: a SQLite file, or PostgreSQL for a fleet."""
 
+    @guarded
     def __init__(
         self,
         url: str | os.PathLike[str] | None = None,
@@ -141,6 +144,7 @@ class Ledger:
         opened = await waiting.to_thread(self._open) if self._opened is None else self._open()
         return self._receipt(await waiting.submit_async(opened, made))
 
+    @guarded
     def submit_many(self, calls: Sequence[Call[R] | Mapping[str, Any]]) -> list[Receipt[R]]:
         """Record many calls, all or none, in one transaction."""
         made = [call_from(call, self.known) for call in calls]
@@ -151,10 +155,11 @@ class Ledger:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
+    @guarded
     def job(self, job_id: int) -> Job:
         """Return a job's record, or raise JobNotFoundError."""
         with self.store.reading() as reading:
-            return reading.jobs.get(job_id)
+            return reading.jobs.get(index(job_id))
 
     def receipt(self, job_id: int) -> Receipt[Any]:
         """Return a receipt of a job as it is now."""
@@ -165,6 +170,7 @@ class Ledger:
         with self.store.reading() as reading:
             return reading.counts.current()
 
+    @guarded
     def wait(self, receipt: Receipt[R], timeout: float | None = None, *, until_failed: bool = True) -> Receipt[R]:
         """Wait until a job has ended; see `Receipt.wait`."""
         job = self.job(receipt.job_id)
@@ -199,10 +205,9 @@ class Ledger:
 
     def quarantine(self, job_id: int, code: str, *, actor: str = "local", reason: str | None = None) -> JobState:
         """Quarantine a pending or failed job, so that nothing runs it automatically. Return its state."""
-        from holdfast.core.redaction import redacted  # noqa: PLC0415 - only here
+        from holdfast.engine.rulings import quarantine  # noqa: PLC0415 - of an operator
 
-        message = None if reason is None else redacted(reason)
-        return self.rule(self.job(job_id), commands.Quarantine(code, message), actor=actor, reason=message)
+        return quarantine(self, self.job(job_id), code, actor=actor, reason=reason)
 
     def rule(self, job: Job, command: object, *, actor: str, reason: str | None = None) -> JobState:
         """Apply a command to a job as it was read; return its state.
@@ -215,14 +220,19 @@ class Ledger:
 
     def pause(self, queue: str, *, actor: str = "local", reason: str = "paused") -> None:
         """Pause a queue: its jobs are not claimed. Attempts that run continue."""
-        self.perform(lambda tx: tx.queues.pause(queue, actor=actor, reason=reason))
+        from holdfast.engine.rulings import pause  # noqa: PLC0415 - of an operator
+
+        pause(self, queue, actor=actor, reason=reason)
 
     def resume(self, queue: str, *, actor: str = "local", reason: str = "resumed") -> None:
         """Resume a queue: its jobs can be claimed again."""
-        self.perform(lambda tx: tx.queues.resume(queue, actor=actor, reason=reason))
+        from holdfast.engine.rulings import resume  # noqa: PLC0415 - of an operator
+
+        resume(self, queue, actor=actor, reason=reason)
 
     # -- working ------------------------------------------------------------------------------------------------------
 
+    @guarded
     def run_until_idle(self, *, queues: Sequence[str] | None = None, concurrency: int = 8) -> int:
         """Work in this process until nothing is due; return how many attempts were made.
 

@@ -30,6 +30,7 @@ import msgspec
 
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json, payload_text
 from holdfast.core.errors import ArgumentsError, InputError
+from holdfast.core.guarded import guarded
 from holdfast.core.protocol import chosen, newest, ranked
 from holdfast.core.records import REPLAY_ATTEMPTS
 from holdfast.engine.failures import FailureKind, classify
@@ -50,10 +51,10 @@ if TYPE_CHECKING:
 else:
     R, R_co = TypeVar("R"), TypeVar("R_co", covariant=True)
 
-LEASE_S = 30.0
+LEASE_S, LEASE_S_MAX = 30.0, 366 * 86_400.0
 FOUND_MAX = 1000
 _decode = msgspec.json.Decoder().decode
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
 
 
 class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
@@ -76,12 +77,9 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
         """Return this call for a later time."""
         return msgspec.structs.replace(self, run_at=run_at)
 
+    @guarded
     def submission(self, declared: Declared, *, size_max: int = PAYLOAD_BYTES_MAX) -> Submission:
         """Return what the store takes: the payload as canonical text, the operation's defaults filled in."""
-        if self.key == "":
-            raise ArgumentsError("key must not be empty; leave it out if there is none")
-        if self.run_at is not None and self.run_at.tzinfo is None:
-            raise ArgumentsError("run_at needs a time zone, such as datetime.now(UTC)")
         if self.version is not None and ranked(self.version) is None:
             raise ArgumentsError(f"{self.version!r} is not a SemVer version, such as 1.0.0")
         return Submission(
@@ -116,6 +114,7 @@ class Settings(TypedDict, total=False):
 class Operation(Generic[P, R_co]):
     """A handler with its name, version and rules."""
 
+    @guarded
     def __init__(
         self,
         fn: Callable[Concatenate[Execution, P], R_co],
@@ -132,22 +131,14 @@ class Operation(Generic[P, R_co]):
         classify: Callable[[BaseException], FailureKind] = classify,
         tracebacks: bool = True,
     ) -> None:
-        if not _NAME.fullmatch(name):
-            raise InputError(
-                f"{name!r} is not a valid name of an operation",
-                next_step="Begin with a letter; use letters, digits and _ . : -",
-            )
-        if ranked(version) is None:
-            raise InputError(
-                f"{name}: {version!r} is not a version", next_step="Write it as SemVer, without build metadata: 1.0.0."
-            )
-        if lease_s <= 0 or (timeout_s is not None and timeout_s <= 0):
-            raise InputError(f"{name}: lease_s and timeout_s must be greater than 0")
         self.fn = fn
         self.name = name
         self.retry = retry or (RetryPolicy() if max_attempts is None else RetryPolicy(max_attempts=max_attempts))
-        if retry is not None and max_attempts is not None and max_attempts != retry.max_attempts:
-            raise InputError(f"{name}: max_attempts and retry.max_attempts differ; set one of them")
+        is_known = ranked(version) is not None and max_attempts in (None, self.retry.max_attempts)
+        if not (NAME.fullmatch(name) and is_known and 0 < lease_s <= LEASE_S_MAX and (timeout_s or 1) > 0):
+            from holdfast.engine.unfit import refuse_unfit_operation  # noqa: PLC0415 - it is refused
+
+            refuse_unfit_operation(name, version, lease_s, timeout_s)
         self.declared = Declared(
             version=version,
             queue=queue,
@@ -193,6 +184,7 @@ class Operation(Generic[P, R_co]):
         given.update(given.pop(self._keywords, {}) if self._keywords else {})
         return Call(operation=self.name, payload=self.checked(given), version=self.version)
 
+    @guarded
     def checked(self, arguments: object) -> dict[str, Json]:
         """Return arguments as the JSON object that is stored, or raise ArgumentsError."""
         try:
@@ -205,6 +197,7 @@ class Operation(Generic[P, R_co]):
             raise ArgumentsError(f"{self.name}: the payload must be a JSON object with the handler's arguments")
         return payload
 
+    @guarded
     def arguments(self, payload: str) -> dict[str, Any]:
         """Return the handler's keyword arguments from a stored payload, as the types of its annotations."""
         if self._keywords is not None:
@@ -212,7 +205,7 @@ class Operation(Generic[P, R_co]):
             return keywords
         try:
             decoded = self._decoder.decode(payload)
-        except msgspec.ValidationError as error:
+        except (msgspec.DecodeError, UnicodeError) as error:
             raise ArgumentsError(f"{self.name}: {error}", context={"operation": self.name}) from None
         return {name: getattr(decoded, name) for name in self._arguments.__struct_fields__}
 
@@ -234,13 +227,15 @@ class Operations:
         The same name may be declared again with another version: each job runs on a handler that speaks its own.
         """
 
+        @guarded
         def declare(fn: Callable[Concatenate[Execution, P], R]) -> Operation[P, R]:
-            made = Operation(fn, name=name or fn.__name__, **settings)
+            made = Operation(fn, name=getattr(fn, "__name__", "") if name is None else name, **settings)
             self.add(made)
             return made
 
         return declare
 
+    @guarded
     def add(self, operation: Operation[Any, Any]) -> None:
         """Add an operation; two of one name and version are a mistake."""
         versions = self._by_name.setdefault(operation.name, {})
@@ -255,6 +250,7 @@ class Operations:
         self._newest[operation.name] = versions[newest(versions) or operation.version]
         self._found = lru_cache(FOUND_MAX)(self._get)  # what was found before may have changed
 
+    @guarded
     def get(self, name: str, version: str | None = None) -> Operation[Any, Any] | None:
         """Return the newest operation of this name, or the one that runs jobs of a version; None if it is not here."""
         return self._found(name, version)
@@ -267,6 +263,7 @@ class Operations:
         spoken = chosen(versions, version)
         return None if spoken is None else versions[spoken]
 
+    @guarded
     def versions(self, name: str) -> list[str]:
         """Return the versions of an operation that are here, as they were declared."""
         return list(self._by_name.get(name, {}))

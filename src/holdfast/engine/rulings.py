@@ -9,10 +9,14 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from holdfast.core import commands
+from holdfast.core.arguments import refuse_unfit
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import InvalidStateTransitionError, StateTransitionRaceError
+from holdfast.core.guarded import guarded
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
+from holdfast.core.redaction import redacted
 from holdfast.engine.tasks import CallTask
 from holdfast.store import Transaction
 
@@ -36,8 +40,10 @@ class RuleTask(CallTask):
             yield from of_move(self.job, self.outcome, at, actor=self.actor)
 
 
+@guarded
 def rule(ledger: Ledger, job: Job, command: object, *, actor: str, reason: str | None) -> JobState:
     """Apply a command to a job as it was read; return its state. See `Ledger.rule`."""
+    _require_signature(actor, reason)
     task = RuleTask(job, lambda tx: tx.jobs.rule([(job, command)], actor=actor, reason=reason)[0], actor=actor)
     ledger.perform_tasks([task])
     answer: Move | Refused = task.result()
@@ -47,3 +53,34 @@ def rule(ledger: Ledger, job: Job, command: object, *, actor: str, reason: str |
         context = {"job_id": job.job_id, "refusal": answer.code}
         raise error(answer.message, next_step=answer.next_step, context=context)
     return JobState(answer.steps[0].target) if answer.steps else job.state
+
+
+@guarded
+def quarantine(ledger: Ledger, job: Job, code: str, *, actor: str, reason: str | None) -> JobState:
+    """Quarantine a job as it was read; return its state. See `Ledger.quarantine`."""
+    refuse_unfit("code", code, "str")
+    message = None if reason is None else redacted(reason)
+    return rule(ledger, job, commands.Quarantine(code, message), actor=actor, reason=message)
+
+
+def pause(ledger: Ledger, queue: str, *, actor: str, reason: str) -> None:
+    """Pause a queue; see `Ledger.pause`."""
+    _require_queue(queue, actor, reason)
+    ledger.perform(lambda tx: tx.queues.pause(queue, actor=actor, reason=reason))
+
+
+def resume(ledger: Ledger, queue: str, *, actor: str, reason: str) -> None:
+    """Resume a queue; see `Ledger.resume`."""
+    _require_queue(queue, actor, reason)
+    ledger.perform(lambda tx: tx.queues.resume(queue, actor=actor, reason=reason))
+
+
+def _require_queue(queue: str, actor: str, reason: str) -> None:
+    refuse_unfit("queue", queue, "str")
+    _require_signature(actor, reason)
+
+
+def _require_signature(actor: str, reason: str | None) -> None:
+    """Raise InputError for an actor or a reason that a journal cannot store."""
+    refuse_unfit("actor", actor, "str")
+    refuse_unfit("reason", reason, "str | None")

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.core.digest import Json
 from holdfast.core.errors import ArgumentsError, RegistryError, UnknownOperationError
+from holdfast.core.guarded import guarded
 from holdfast.engine.operations import Call, Operation, Operations
 from holdfast.store import Declared, Store, Submission
 from holdfast.store.requests import ENGINE
@@ -69,6 +70,7 @@ class KnownOperations:
         return msgspec.structs.replace(declared, version=self.in_force.get(name, declared.version))
 
 
+@guarded
 def call_of(call: Call | str, payload: Mapping[str, Json] | None, known: KnownOperations, **settings: Any) -> Call:
     """Return a call, by its operation's name or with more settings; its arguments are checked if a handler is here."""
     given = {name: value for name, value in settings.items() if value is not None}
@@ -80,6 +82,7 @@ def call_of(call: Call | str, payload: Mapping[str, Json] | None, known: KnownOp
     return Call(operation=call, payload=checked, **given)
 
 
+@guarded
 def call_from(call: Call | Mapping[str, Any], known: KnownOperations) -> Call:
     """Return a call that may be given as a mapping."""
     if isinstance(call, Call):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.core.errors import (
     HoldfastError,
+    InputError,
     JobNotFoundError,
     JobUnsuccessfulError,
     RegistryError,
@@ -29,6 +30,7 @@ from holdfast.core.errors import (
     StoreUnavailableError,
     WaitTimeoutError,
 )
+from holdfast.core.guarded import guarded
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.engine.receipt import ended
@@ -111,8 +113,11 @@ class Request(Generic[T]):
 class Wait(Request[Job]):
     """A wait for one job."""
 
+    @guarded
     def __init__(self, job_id: int, timeout: float | None, *, until_failed: bool) -> None:
         super().__init__()
+        if timeout is not None and not timeout >= float("-inf"):
+            raise InputError("timeout must be a number of seconds", context={"argument": "timeout"})
         self.job_id = job_id
         self.timeout = timeout
         self.until_failed = until_failed

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.core.decide import Move
 from holdfast.core.digest import Json, payload_text
 from holdfast.core.errors import EffectError, InputError, LeaseLostError
+from holdfast.core.guarded import guarded
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.operations import Call
 from holdfast.store.requests import Effect, Params
@@ -86,6 +87,7 @@ class Execution:
         """Ask the handler to stop at its next look at `cancelled`."""
         self._cancelled = True
 
+    @guarded
     def effect(self, sql: str, params: Params | None = None, *, rows: int | None = None) -> None:
         """Stage a statement in the ledger's own database, applied exactly once, when this attempt commits."""
         from holdfast.store.effects import staged  # noqa: PLC0415 - many handlers stage none
@@ -93,6 +95,7 @@ class Execution:
         self._refuse_late()
         self.staged.effects.append(staged(sql, params, rows))
 
+    @guarded
     def after_commit(self, call: Call) -> None:
         """Stage a call that becomes a job of its own, submitted when this attempt commits."""
         self._refuse_late()
@@ -106,6 +109,7 @@ class Execution:
         """
         self.again = again
 
+    @guarded
     def checkpoint(self, name: str, fn: Callable[[], T], *, with_next: bool = False) -> T:
         """Return the value stored under this name by any attempt; the first time, compute and store it.
 
@@ -128,10 +132,11 @@ class Execution:
 
     def keep_rest(self) -> None:
         """Keep the checkpoints that were to be kept with a next one."""
-        if self._unkept:
-            self._keep(self._unkept)
-            self._unkept = None
+        unkept, self._unkept = self._unkept, None  # first: a value that cannot be stored must not fail the next too
+        if unkept:
+            self._keep(unkept)
 
+    @guarded
     def progress(self, fraction: float, note: str | None = None) -> None:
         """Note how far the work is, from 0 to 1; written by the next heartbeat, and free in between."""
         if not 0 <= fraction <= 1:

@@ -12,12 +12,14 @@ from random import Random
 import msgspec
 
 from holdfast.core.errors import InputError
+from holdfast.core.guarded import guarded
 from holdfast.core.records import MAX_ATTEMPTS
 from holdfast.engine.failures import FailureKind
 
 DELAY_S_MAX = 366 * 86_400
 
 
+@guarded
 def _delay(seconds: float) -> float:
     if not 0 <= seconds <= DELAY_S_MAX:
         raise InputError(f"seconds must be between 0 and {DELAY_S_MAX}")
@@ -77,20 +79,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     rate_limit_delay_s: float | None = None
     permanent_failures_no_retry: bool = True
 
+    @guarded
     def __post_init__(self) -> None:
-        for fits, what in (
-            (1 <= self.max_attempts <= 1000, "max_attempts must be between 1 and 1000"),
-            (0 <= self.base_s <= 86_400, "base_s must be between 0 and 86400"),
-            (self.base_s <= self.cap_s <= 604_800, "cap_s must be between base_s and 604800"),
-            (0 <= self.jitter <= 1, "jitter must be between 0 and 1"),
-            (1 <= self.multiplier <= 100, "multiplier must be between 1 and 100"),
-            (self.rate_limit_delay_s is None or 0 <= self.rate_limit_delay_s <= 604_800,
-             "rate_limit_delay_s must be between 0 and 604800"),
-            (self.transient_max_attempts is None or self.transient_max_attempts >= self.max_attempts,
-             "transient_max_attempts must be at least max_attempts"),
-        ):  # fmt: skip
-            if not fits:
-                raise InputError(f"the retry policy is invalid: {what}")
+        if any(value != default for value, default in zip(msgspec.structs.astuple(self), _DEFAULTS, strict=True)):
+            from holdfast.engine.worker.retry_limits import refuse_unfit_policy  # noqa: PLC0415 - not the default
+
+            refuse_unfit_policy(self)
 
     @property
     def budget(self) -> int:
@@ -128,3 +122,6 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         spread = delay_s * self.jitter
         # At least one second, so that a tight loop does not overload a failing service; a smaller base means less.
         return max(min(1.0, delay_s), delay_s + randomness.uniform(-spread, spread))
+
+
+_DEFAULTS = RetryPolicy.__struct_defaults__

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InputError, StoreError
+from holdfast.core.guarded import guarded
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.bell import Bell
@@ -56,6 +57,7 @@ RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
 class Worker:
     """Runs the operations of a ledger."""
 
+    @guarded
     def __init__(
         self,
         ledger: Ledger,
@@ -70,8 +72,9 @@ class Worker:
         periods: Periods | None = None,
         duties: Sequence[Duty] = (),
     ) -> None:
-        if concurrency < 1 or batch_max < 1 or not queues:
-            raise InputError("queues must not be empty; concurrency and batch_max must be at least 1")
+        known = (isinstance(executor, Executor) or executor.isalpha()) and "".join(queues)
+        if not (known and concurrency >= 1 and batch_max >= 1 and poll_s > 0 and drain_s >= 0):
+            raise InputError("queues must not be empty; concurrency, batch_max, poll_s and drain_s must be above 0")
         self._ledger = ledger
         self._queues = tuple(dict.fromkeys(queues))
         self._concurrency = concurrency

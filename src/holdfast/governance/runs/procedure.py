@@ -20,6 +20,7 @@ import msgspec
 
 from holdfast.core.digest import Json
 from holdfast.core.errors import GovernanceError, InputError
+from holdfast.core.guarded import guarded
 from holdfast.engine.world import World
 from holdfast.governance.runs.procedure_runner import ProcedureRunner
 from holdfast.governance.runs.runner import required
@@ -44,6 +45,7 @@ BUILT_IN: dict[str, str] = {"registry.build": "holdfast.governance.registry.buil
 """The built-in procedures: by name, where each is, as module:attribute."""
 
 
+@guarded
 def run(
     store: Store[Any],
     what: Procedure,
@@ -77,6 +79,7 @@ def run(
     }[Mode(mode)]()
 
 
+@guarded
 def resume(
     store: Store[Any],
     what: Procedure,
@@ -93,6 +96,7 @@ def resume(
     return ProcedureRunner(store, request, Mode.REAL_RUN, world or World()).real_run()
 
 
+@guarded
 def undo(
     store: Store[Any], what: Procedure, *, root: str, actor: str, reason: str, world: World | None = None
 ) -> ProcedureReport:

@@ -13,9 +13,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.arguments import refuse_unfit
 from holdfast.core.authority import Act, Wanted, require_words
 from holdfast.core.digest import Json, cser_digest, payload_text
 from holdfast.core.errors import EffectError, HoldfastError, InputError
+from holdfast.core.guarded import guarded
 from holdfast.engine.error_texts import error_message
 from holdfast.governance.runs.request import RunRequest
 from holdfast.store.effects import staged
@@ -164,8 +166,18 @@ def procedure(
     """Declare a procedure from a function that yields its steps; `governed` means that a run needs a grant."""
     act = Act.PROCEDURE if governed else None
 
+    refuse_unfit("name", name, "str")
+    refuse_unfit("version", version, "str")
+
+    @guarded
     def declare(steps: Callable[[], Iterable[Step]]) -> Procedure:
-        return Procedure(name=name, version=version, act=act, steps=tuple(steps()), **settings)
+        refuse_unfit("steps", steps, "Callable")
+        made = steps()
+        refuse_unfit("steps", made, "Iterable")
+        found = tuple(made)
+        for step in found:
+            refuse_unfit("step", step, "Step")
+        return Procedure(name=name, version=version, act=act, steps=found, **settings)
 
     return declare
 
