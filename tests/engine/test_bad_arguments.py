@@ -146,7 +146,9 @@ class Target:
         yield from each(settings, lambda name, value: ledger.submit("free", **{name: value}))
         yield from each(settings, lambda name, value: asyncio.run(ledger.submit_async("free", **{name: value})))
         yield from each(settings, lambda name, value: ledger.submit_many([{"operation": "free", name: value}]))
-        yield from each(settings, lambda name, value: ledger.submit(Call(operation="free", payload={}, **{name: value})))
+        yield from each(
+            settings, lambda name, value: ledger.submit(Call(operation="free", payload={}, **{name: value}))
+        )
         yield "async", lambda value: asyncio.run(ledger.submit_async(value))
         yield "async payload", lambda value: asyncio.run(ledger.submit_async("free", value))
         yield "many", ledger.submit_many

@@ -93,35 +93,13 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def delay_s(self, spent: int, kind: FailureKind, randomness: Random) -> float | None:
         """Return how long to wait after the attempt numbered `spent`, or None when there is no point in another."""
-        if self.strategy is Strategy.NO_RETRY:
-            return None
-        if kind is FailureKind.PERMANENT and self.permanent_failures_no_retry:
-            return None
-        if kind is not FailureKind.TRANSIENT and spent >= self.max_attempts:
-            return None
-        if kind is FailureKind.RATE_LIMITED and self.rate_limit_delay_s is not None:
-            return self._jittered(self.rate_limit_delay_s, randomness)
-        return self._jittered(min(self._grown(spent), self.cap_s), randomness)
+        from holdfast.engine.worker.retry_delays import delay_s  # noqa: PLC0415 - only after a failure
+
+        return delay_s(self, spent, kind, randomness)
 
     def is_final(self, kind: FailureKind) -> bool:
         """Tell whether this failure sends the job straight to quarantine."""
         return kind is FailureKind.PERMANENT and self.permanent_failures_no_retry
-
-    def _grown(self, spent: int) -> float:
-        match self.strategy:
-            case Strategy.IMMEDIATE:
-                return 0.0
-            case Strategy.FIXED_DELAY:
-                return self.base_s
-            case Strategy.LINEAR_BACKOFF:
-                return self.base_s * spent
-            case _:
-                return self.base_s * self.multiplier ** min(spent - 1, 64)
-
-    def _jittered(self, delay_s: float, randomness: Random) -> float:
-        spread = delay_s * self.jitter
-        # At least one second, so that a tight loop does not overload a failing service; a smaller base means less.
-        return max(min(1.0, delay_s), delay_s + randomness.uniform(-spread, spread))
 
 
 _DEFAULTS = RetryPolicy.__struct_defaults__

@@ -183,7 +183,9 @@ class PostgresStore(PostgresSchema):
 
     def require_fit(self, connection: Any) -> None:
         if not isinstance(connection, psycopg.Connection):
-            raise ConnectionUnfitError(f"{connection!r} is not a psycopg connection", context={"needs": "psycopg"})
+            raise ConnectionUnfitError(
+                f"a psycopg connection is needed, not a {type(connection).__name__}", context={"needs": "psycopg"}
+            )
         if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
             raise ConnectionUnfitError(
                 "begin a transaction: it is in autocommit mode", context={"needs": "transaction"}
