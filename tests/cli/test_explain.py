@@ -102,7 +102,7 @@ def test_as_a_process_of_its_own(history: str) -> None:
         (["0"], 2, "bad_input"),
         (["--", "-1"], 2, "bad_input"),
         ([str(2**63)], 2, "bad_input"),
-        (["one"], 2, "bad_input"),
+        (["one"], 1, "job_not_found"),
         ([], 2, "bad_input"),
         (["1", "2"], 2, "bad_input"),
     ],

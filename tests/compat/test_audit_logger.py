@@ -112,8 +112,13 @@ def test_transitions_are_the_journals_and_are_not_written_twice(
     # Nothing of it is in the files: there is no second log that could part from the journal.
     assert audit.head() == (0, GENESIS)
     assert list((tmp_path / "audit").glob("*.jsonl")) == []
-    for name in ("job_started", "state_transition", "transition_running_to_failed"):
+    for name in ("job_started", "state_transition", "transition_running_to_succeeded"):
         assert audit.log(AuditEvent(job_id="b", source="state_machine", action=name, status="ok", timestamp=AT)) is None
+    never = AuditEvent(
+        job_id="b", source="state_machine", action="transition_running_to_failed", status="ok", timestamp=AT
+    )
+    with pytest.raises(RefusedError):
+        audit.log(never)
     assert audit.head() == (0, GENESIS)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.compat import DeadlockDetector, JobStatus
 from holdfast.core.errors import RefusedError
+from holdfast.core.records import time_text
 from holdfast.testing import VirtualClock
 from tests.compat.conftest import Open
 from tests.compat.support import put
@@ -56,4 +57,4 @@ def test_the_defaults_are_ten_minutes_and_one_minute(opened: Open, clock: Virtua
     put(queue, JobStatus.RUNNING, "a")
     clock.advance(600)
     DeadlockDetector(queue).recover_stalled_job("a")
-    assert queue.get_job("a")["scheduled_for"] == clock.after(60)
+    assert queue.get_job("a")["scheduled_for"] == time_text(clock.after(60))

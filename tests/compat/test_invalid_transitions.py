@@ -25,6 +25,7 @@ from holdfast.core.errors import (
     RefusedError,
     StoreUnavailableError,
 )
+from holdfast.core.records import time_text
 from holdfast.governance.switches import lift, throw
 from holdfast.store import Submission
 from holdfast.testing import VirtualClock
@@ -52,7 +53,7 @@ def test_invalid_transitions(
     before, heard, history = everything(ledger_url), list(audit.events), validator.history
     caplog.clear()
 
-    with pytest.raises(InvalidStateTransitionError, match=f"^Invalid transition: {source} -> {target}$"):
+    with pytest.raises(InvalidStateTransitionError, match=f"^Invalid transition: {source} → {target}$"):
         mark(queue, target, "a", idempotent=False)
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     caplog.clear()
@@ -72,7 +73,7 @@ def test_the_validator_refuses_says_so_and_remembers_nothing(
     validator = StateMachineValidator(audit)
     with pytest.raises(InvalidStateTransitionError) as refused:
         validator.validate_transition("a", source, target, operator="ada", reason="because")
-    assert str(refused.value) == f"Invalid transition: {source} -> {target}"
+    assert str(refused.value) == f"Invalid transition: {source} → {target}"
     assert refused.value.context == {"job_id": "a", "from_status": source, "to_status": target}
     assert [(record.levelno, record.__dict__["job_id"]) for record in caplog.records] == [(logging.ERROR, "a")]
     assert (validator.history, audit.events) == ((), [])
@@ -119,7 +120,7 @@ def test_cancelling_is_quarantine_and_never_failure(queue: IdempotentJobQueue, l
         ("b", "quarantined", "cancelled", queue.worker, None),
     ]
     put(queue, JobStatus.RUNNING, "c")
-    with pytest.raises(InvalidStateTransitionError, match=r"^Invalid transition: running -> quarantined$"):
+    with pytest.raises(InvalidStateTransitionError, match=r"^Invalid transition: running → quarantined$"):
         queue.cancel_job("c", idempotent=False)
     assert not queue.cancel_job("c")
     assert queue.get_job("c")["status"] is JobStatus.RUNNING
@@ -146,7 +147,7 @@ def test_the_retry_budget_lives_in_the_ledger(queue: IdempotentJobQueue, opened:
 def test_a_delay_is_kept_even_on_the_same_day(queue: IdempotentJobQueue, clock: VirtualClock) -> None:
     put(queue, JobStatus.FAILED, "a")
     queue.reschedule("a", retry_delay_seconds=60, idempotent=False)
-    assert queue.get_job("a")["scheduled_for"] == clock.after(60)
+    assert queue.get_job("a")["scheduled_for"] == time_text(clock.after(60))
     clock.advance(59.999)
     assert queue.fetch_pending() == []
     assert (queue.claim(), queue.claim("a")) == (None, None)

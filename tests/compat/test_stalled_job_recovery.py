@@ -5,6 +5,7 @@ import pytest
 from holdfast.compat import DeadlockDetector, IdempotentJobQueue, JobStatus, LeaseLostError
 from holdfast.core.commands import Commit
 from holdfast.core.errors import RefusedError
+from holdfast.core.records import time_text
 from holdfast.testing import VirtualClock
 from tests.compat.support import JOURNAL, everything, job, job_row, put, rows
 
@@ -29,7 +30,7 @@ def test_stalled_job_recovery(
     ]
     row = other.get_job("a")
     assert (row["status"], row["attempts"], row["last_error_code"]) == (JobStatus.PENDING, 1, "lease_expired")
-    assert row["scheduled_for"] == clock.after(60)
+    assert row["scheduled_for"] == time_text(clock.after(60))
 
     clock.advance(59)
     assert other.claim() is None

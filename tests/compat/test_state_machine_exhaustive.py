@@ -68,7 +68,7 @@ def test_all_pairs_through_the_validator() -> None:
             transition = StateMachineValidator().validate_transition("a", source, target)
             assert (transition.from_status, transition.to_status) == (source, target)
         else:
-            with pytest.raises(InvalidStateTransitionError, match=f"^Invalid transition: {source} -> {target}$"):
+            with pytest.raises(InvalidStateTransitionError, match=f"^Invalid transition: {source} → {target}$"):
                 StateMachineValidator().validate_transition("a", source, target)
 
 

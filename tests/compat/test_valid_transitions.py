@@ -1,7 +1,7 @@
 """Every transition that the table lists can be made, and leaves exactly its own mark in the database."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -10,6 +10,7 @@ from holdfast.core.decide import Move
 from holdfast.core.errors import RefusedError
 from holdfast.core.governed import GrantEvent, Release
 from holdfast.core.machines import JobState
+from holdfast.core.records import time_text
 from holdfast.testing import START, VirtualClock
 from tests.compat.support import job, job_row, mark, put, rows
 
@@ -140,18 +141,19 @@ def test_a_life_is_seen_in_rows_and_counts(
     assert [count(START) for count in counts] == [1, 1, 1, 1]
     assert other.get_job("b") == {
         "job_id": "b",
+        "ledger_id": 2,
         "job_type": "local_files",
         "payload": {"path": "/b"},
         "priority": 2,
-        "scheduled_for": START + timedelta(seconds=1),
+        "scheduled_for": time_text(START + timedelta(seconds=1)),
         "status": FAILED,
         "attempts": 1,
-        "created_at": START + timedelta(seconds=1),
-        "updated_at": later,
+        "created_at": time_text(START + timedelta(seconds=1)),
+        "updated_at": time_text(later),
         "last_error_code": "timeout",
         "last_error_message": "it took too long",
     }
     assert [row["job_id"] for row in other.snapshot()] == ["d", "c", "b", "a"]
     assert [row["job_id"] for row in other.snapshot(limit=2)] == ["d", "c"]
     assert [row["job_id"] for row in other.snapshot(status=SUCCEEDED)] == ["a"]
-    assert all(row["updated_at"].tzinfo is not None for row in other.snapshot())
+    assert all(datetime.fromisoformat(row["updated_at"]).tzinfo is not None for row in other.snapshot())

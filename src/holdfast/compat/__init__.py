@@ -2,9 +2,11 @@
 
 from holdfast.compat.audit_chain import AuditProblem, AuditReport
 from holdfast.compat.audit_logger import AuditEvent, AuditLogger
+from holdfast.compat.base_queue import JobQueue
 from holdfast.compat.invariants import StateMachineInvariants, validate_database_integrity
 from holdfast.compat.job_queue import IdempotentJobQueue
 from holdfast.compat.jobs import IngestionJob, JobPriority, JobRow, LeaseToken
+from holdfast.compat.orchestrator import IngestionOrchestrator
 from holdfast.compat.stalls import DeadlockDetector
 from holdfast.compat.states import VALID_TRANSITIONS, JobStatus, StateTransition
 from holdfast.compat.validator import StateMachineValidator
@@ -35,9 +37,11 @@ __all__ = [
     "IdempotencyConflictError",
     "IdempotentJobQueue",
     "IngestionJob",
+    "IngestionOrchestrator",
     "InvalidStateTransitionError",
     "JobNotFoundError",
     "JobPriority",
+    "JobQueue",
     "JobRow",
     "JobStatus",
     "LeaseLostError",

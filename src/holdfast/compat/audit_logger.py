@@ -1,7 +1,8 @@
 """The audit logger of G: transitions from the journal, and a hash-chained file for the other acts of operators.
 
-Invariants: a transition has one record, the journal's: an event that only repeats it is not written, and an event about
-a transition that did not happen is refused; a logged event is durable; each line of the file has the hash of the line
+Invariants: a transition has one record, the journal's: an event that only repeats it is not written; what a validator
+judged without a move is written as a judgement, and any other event about a transition that did not happen is refused;
+a logged event is durable; each line of the file has the hash of the line
 before it, and the head file, replaced as a whole before each line is written, contains the last line, so every edit,
 removal, insertion or reordering is found, and a torn line is restored.
 """
@@ -96,15 +97,20 @@ class AuditLogger:
         )
 
     def log(self, event: AuditEvent, /) -> int | None:
-        """Write an event durably and return its number; return None if it only repeats the journal."""
+        """Write an event durably and return its number; return None if it only repeats the journal.
+
+        A transition that a validator judged without a move (source `state_machine`, status `validated`) is written as
+        what it is: a judgement. Any other event about a transition that the journal does not have is a RefusedError.
+        """
         fields = _checked(event)
         transition = _TRANSITION.fullmatch(event.action)
         own = event.source != SOURCE or any(fields[name] is not None for name in _OWN_FIELDS)
-        if transition is None and event.action not in IN_JOURNAL:
-            return self._chain.append(fields)
-        if transition is not None and own:
-            self._require_happened(event, transition)
-        return self._chain.append(fields) if own else None
+        if transition is None:
+            return self._chain.append(fields) if own or event.action not in IN_JOURNAL else None
+        happened = self._happened(event, transition)
+        if not happened and (own or event.status != STATUS):
+            raise _did_not_happen(event, transition)
+        return self._chain.append(fields) if own or not happened else None
 
     record = log
 
@@ -132,16 +138,18 @@ class AuditLogger:
     def _now(self) -> datetime:
         return self._ledger.store.now()  # looked up each time: a ledger may be bound to another database
 
-    def _require_happened(self, event: AuditEvent, transition: re.Match[str]) -> None:
+    def _happened(self, event: AuditEvent, transition: re.Match[str]) -> bool:
         edge = Edge(transition[1], transition[2])
         with self._ledger.store.reading() as reading:
-            happened = any(Edge(row.source, row.target) == edge for row in _journal(reading, event.job_id))
-        if not happened:
-            raise RefusedError(
-                f"The journal of job {event.job_id} has no transition {edge.source} -> {edge.target}",
-                next_step="Log an operator's act under another action; transitions are recorded in the journal.",
-                context={"job_id": event.job_id, "action": event.action},
-            )
+            return any(Edge(row.source, row.target) == edge for row in _journal(reading, event.job_id))
+
+
+def _did_not_happen(event: AuditEvent, transition: re.Match[str]) -> RefusedError:
+    return RefusedError(
+        f"The journal of job {event.job_id} has no transition {transition[1]} → {transition[2]}",
+        next_step="Log an operator's act under another action; transitions are recorded in the journal.",
+        context={"job_id": event.job_id, "action": event.action},
+    )
 
 
 def _journal(reading: Reading, job_id: str | int) -> Iterator[JournalRow]:

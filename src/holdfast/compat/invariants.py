@@ -15,7 +15,7 @@ from holdfast.core.errors import JobNotFoundError
 from holdfast.core.machines import JOB, OPEN
 
 if TYPE_CHECKING:
-    from holdfast.compat.board import JobBoard
+    from holdfast.compat.base_queue import JobQueue
 
 SHOWN_MAX = 10
 
@@ -24,7 +24,7 @@ class Orchestrator(Protocol):
     """An object that runs the jobs of a queue and keeps those in work in a map by job id."""
 
     @property
-    def _job_queue(self) -> JobBoard: ...
+    def _job_queue(self) -> JobQueue: ...
 
     @property
     def _active_jobs_map(self) -> Mapping[str, object]: ...
@@ -34,7 +34,7 @@ class StateMachineInvariants:
     """Conditions that hold for the jobs of a queue at every moment."""
 
     @staticmethod
-    def check_job_in_single_state(job_id: str, queue: JobBoard) -> bool:
+    def check_job_in_single_state(job_id: str, queue: JobQueue) -> bool:
         """Return whether the job's row, its journal and its executions agree on one state."""
         if not _jobs(queue, "1 = 1", job_id):
             raise JobNotFoundError(f"Job {job_id} not found", context={"job_id": job_id})
@@ -49,12 +49,12 @@ class StateMachineInvariants:
         return all(job_id in active for job_id in running)
 
     @staticmethod
-    def check_succeeded_jobs_immutable(queue: JobBoard) -> bool:
+    def check_succeeded_jobs_immutable(queue: JobQueue) -> bool:
         """Return whether every job that succeeded is unchanged since then."""
         return not _changed_after_success(queue)
 
     @staticmethod
-    def check_attempts_monotonic(queue: JobBoard) -> bool:
+    def check_attempts_monotonic(queue: JobQueue) -> bool:
         """Return whether the attempts of every job have only increased."""
         return not _with_fewer_attempts(queue)
 
@@ -67,7 +67,7 @@ class StateMachineInvariants:
                 return []
             return ["RUNNING jobs without active workers detected"]
 
-        def jobs(what: str, found: Callable[[JobBoard], list[str]]) -> Callable[[], list[str]]:
+        def jobs(what: str, found: Callable[[JobQueue], list[str]]) -> Callable[[], list[str]]:
             def check() -> list[str]:
                 job_ids = found(orchestrator._job_queue)  # noqa: SLF001 - the same
                 return [f"{what} detected: {_listed(job_ids)}"] if job_ids else []
@@ -88,7 +88,7 @@ class StateMachineInvariants:
         return violations
 
 
-def validate_database_integrity(queue: JobBoard) -> list[str]:
+def validate_database_integrity(queue: JobQueue) -> list[str]:
     """Return what is wrong with the rows of a queue's jobs; writes through the ledger leave nothing wrong."""
     issues = []
     bad_rows = _bad_rows()
@@ -136,7 +136,7 @@ _REQUIRED = (
 )  # fmt: skip
 
 
-def _in_many_states(queue: JobBoard, job_id: str | None = None) -> list[str]:
+def _in_many_states(queue: JobQueue, job_id: str | None = None) -> list[str]:
     journalled = f"SELECT 1 {_JOURNAL} AND g.version = j.version AND g.target = j.state"
     held = f"coalesce(j.status, '') IN ({_texts(OPEN)})"
     twin = "SELECT 1 FROM holdfast_calls o WHERE o.client = c.client AND o.key = c.key AND o.job_id <> c.job_id"
@@ -148,21 +148,21 @@ def _in_many_states(queue: JobBoard, job_id: str | None = None) -> list[str]:
     )
 
 
-def _changed_after_success(queue: JobBoard) -> list[str]:
+def _changed_after_success(queue: JobQueue) -> list[str]:
     done = JobStatus.SUCCEEDED
     left = f"g.source = '{done}'"
     moved = f"g.target = '{done}' AND (j.state <> '{done}' OR j.version <> g.version OR j.updated_at <> g.at)"
     return _jobs(queue, f"EXISTS (SELECT 1 {_JOURNAL} AND ({left} OR ({moved})))")
 
 
-def _with_fewer_attempts(queue: JobBoard) -> list[str]:
+def _with_fewer_attempts(queue: JobQueue) -> list[str]:
     later = "SELECT 1 FROM holdfast_journal l WHERE l.machine = g.machine AND l.subject = g.subject"
     fewer = f"EXISTS ({later} AND l.version > g.version AND l.attempt < g.attempt)"
     now = "g.attempt > j.attempts OR (g.version = j.version AND g.attempt <> j.attempts)"
     return _jobs(queue, f"EXISTS (SELECT 1 {_JOURNAL} AND ({now} OR {fewer}))")
 
 
-def _jobs(queue: JobBoard, condition: str, job_id: str | None = None) -> list[str]:
+def _jobs(queue: JobQueue, condition: str, job_id: str | None = None) -> list[str]:
     """Return the ids of the queue's jobs, or of the one given, for which a condition is true."""
     one, given = ("", {}) if job_id is None else (" AND c.key = :job_id", {"job_id": job_id})
     with queue.store.reading() as reading:

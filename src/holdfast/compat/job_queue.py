@@ -13,7 +13,9 @@ import logging
 from collections.abc import Callable
 from pathlib import Path as FilePath
 
-from holdfast.compat.board import JobBoard
+import msgspec
+
+from holdfast.compat.base_queue import JobQueue
 from holdfast.compat.invariants import validate_database_integrity
 from holdfast.compat.jobs import CLIENT, QUEUE, LeaseToken, after, find, lease_token
 from holdfast.compat.states import JobStatus
@@ -34,6 +36,7 @@ from holdfast.core.machine import Path
 from holdfast.core.machines import JOB, ExecutionStatus
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.error_texts import short_code
+from holdfast.governance.quarantine import release_commands
 from holdfast.governance.switches import stopping, switched_off_error
 from holdfast.store import Clock, Lease
 from holdfast.store.transaction import Reading
@@ -51,7 +54,7 @@ _ERRORS: dict[str, type[RefusedError]] = {
 logger = logging.getLogger(__name__)
 
 
-class IdempotentJobQueue(JobBoard):
+class IdempotentJobQueue(JobQueue):
     """Jobs under the caller's own ids. Methods are idempotent unless called with `idempotent=False`.
 
     Idempotent: a move that is not allowed is logged as a warning and changes nothing. Strict: it raises.
@@ -268,6 +271,9 @@ class IdempotentJobQueue(JobBoard):
         def rule(job: Job) -> Path:
             with self.store.transaction() as transaction:
                 [answer] = transaction.jobs.rule([(job, command(job))], actor=operator or self.worker, reason=reason)
+                if isinstance(answer, Refused) and answer.code == "grant_required":
+                    step = f"Release it: `{release_commands(transaction, job)[0]}`"
+                    answer = msgspec.structs.replace(answer, next_step=step)
             return _taken(job.key or "", answer)
 
         return rule

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.compat.states import JobStatus
 from holdfast.core.digest import is_storable, payload_text
 from holdfast.core.errors import InputError, JobNotFoundError
-from holdfast.core.records import MAX_ATTEMPTS, Attempt, Job
+from holdfast.core.records import MAX_ATTEMPTS, Attempt, Job, time_text
 from holdfast.store import Submission
 from holdfast.store.transaction import Reading
 
@@ -44,17 +44,18 @@ class IngestionJob(msgspec.Struct, frozen=True):
 
 
 class JobRow(TypedDict):
-    """A job as it was when it was read."""
+    """A job as it was when it was read; times are ISO text with a zone, for `datetime.fromisoformat`."""
 
     job_id: str
+    ledger_id: int  # for the command: `holdfast show 17`
     job_type: str
     payload: Any
     priority: JobPriority
-    scheduled_for: datetime
+    scheduled_for: str
     status: JobStatus
     attempts: int
-    created_at: datetime
-    updated_at: datetime
+    created_at: str
+    updated_at: str
     last_error_code: str | None
     last_error_message: str | None
 
@@ -94,14 +95,15 @@ def row(job: Job) -> JobRow:
     """Return the queue's row of a job of the ledger."""
     return JobRow(
         job_id=job.key or "",
+        ledger_id=job.job_id,
         job_type=job.operation,
         payload=None if job.payload is None else json.loads(job.payload),
         priority=JobPriority(job.priority),
-        scheduled_for=job.run_at,
+        scheduled_for=time_text(job.run_at),
         status=job.state,
         attempts=job.attempts,
-        created_at=job.created_at,
-        updated_at=job.updated_at,
+        created_at=time_text(job.created_at),
+        updated_at=time_text(job.updated_at),
         last_error_code=job.last_error_code,
         last_error_message=job.last_error_message,
     )

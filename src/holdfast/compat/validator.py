@@ -75,7 +75,7 @@ class StateMachineValidator:
         words = {"job_id": job_id, "from_status": str(from_status), "to_status": str(to_status)}
         if not transition.is_valid():
             logger.error("Invalid state transition", extra=words)
-            raise InvalidStateTransitionError(f"Invalid transition: {from_status} -> {to_status}", context=words)
+            raise InvalidStateTransitionError(f"Invalid transition: {from_status} → {to_status}", context=words)
         if transition.is_idempotent():
             logger.debug("Idempotent state transition", extra=words)
         return transition

@@ -347,7 +347,7 @@ def _ended_as(wanted: EntryStatus, entry_id: int, outcome: Job | Busy) -> WalEnt
     entry = entry_of(outcome)
     if entry.status is not wanted:
         raise InvalidStateTransitionError(
-            f"Invalid transition: {entry.status} -> {wanted}",
+            f"Invalid transition: {entry.status} → {wanted}",
             next_step="An entry ends only once. Append a new entry.",
             context={"entry": entry_id, "status": str(entry.status)},
         )

@@ -279,9 +279,9 @@ def test_an_entry_ends_once(wal: Wal, ledger: Ledger, ledger_url: str) -> None:
     for again in (wal, Wal(ledger)):
         assert again.complete(completed, "second", effects=[put(first)]) == first
         assert again.fail(failed, "second") == last
-        with pytest.raises(InvalidStateTransitionError, match=r"^Invalid transition: Failed -> Completed$"):
+        with pytest.raises(InvalidStateTransitionError, match=r"^Invalid transition: Failed → Completed$"):
             again.complete(failed, "x", effects=[put(last)])
-        with pytest.raises(InvalidStateTransitionError, match=r"^Invalid transition: Completed -> Failed$"):
+        with pytest.raises(InvalidStateTransitionError, match=r"^Invalid transition: Completed → Failed$"):
             again.fail(completed, "x")
         assert again.execute(completed, apply) == first
         assert again.execute(failed, apply) == last

@@ -1,12 +1,10 @@
 """`holdfast explain`: explains why a job is not running, with the next command. It only reads."""
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.options import ID_MAX
+from holdfast.cli.job_names import JobName, KeyClient, job_id_of
 from holdfast.explain.explain import explain as explained
 from holdfast.explain.explanation import Explanation, JobVerdict
 from holdfast.store import Store
@@ -23,14 +21,15 @@ VERDICTS = {
 def explain(
     store: Store[Any],
     *,
-    job_id: Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="Id of the job.")],
+    name: JobName,
+    client: KeyClient = None,
 ) -> Answer:
     """Explain why a job is not running, and print the next command.
 
     The most important reason comes first. Each reason has a command and, in the JSON, its evidence.
     """
     with store.reading() as reading:
-        explanation = explained(reading, job_id, store.now())
+        explanation = explained(reading, job_id_of(reading, name, client), store.now())
     value = {
         "job_id": explanation.job_id,
         "state": explanation.state,

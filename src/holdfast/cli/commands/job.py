@@ -10,6 +10,7 @@ import typer
 from holdfast.audit.as_of import Past, PastExecution, PastJob, job_at
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.job_names import JobName, KeyClient, job_id_of
 from holdfast.cli.options import ID_MAX, At, Reason, actor
 from holdfast.cli.output import Column
 from holdfast.cli.times import past_moment
@@ -37,7 +38,8 @@ JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="Id 
 def show(
     store: Store[Any],
     *,
-    job_id: JobId,
+    name: JobName,
+    client: KeyClient = None,
     at: At = None,
     payload: Annotated[bool, typer.Option("--payload/--no-payload", help="Show the payload, without secrets.")] = True,
     traceback: Annotated[bool, typer.Option("--traceback", help="Print where each failed attempt failed.")] = False,
@@ -50,6 +52,7 @@ def show(
     """
     with store.reading() as reading:
         now = store.now()
+        job_id = job_id_of(reading, name, client)
         job = reading.jobs.get(job_id)
         more = More(payload_value(job) if payload else None, tracebacks_of(reading, job_id), print_traces=traceback)
         if at is not None:

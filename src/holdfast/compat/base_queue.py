@@ -16,7 +16,7 @@ from holdfast.core.records import Job
 from holdfast.store import Clock, Declared, Store, create_store, open_store
 
 
-class JobBoard:
+class JobQueue:
     """The jobs of one ledger that were enqueued through this class. Each instance is a separate worker."""
 
     def __init__(self, path_or_url: str | Path, *, clock: Clock | None = None, schema: str = "public") -> None:
