@@ -282,7 +282,9 @@ ANSWERED = (
         id="store.secret_written_with_an_error",
         meaning="The message of an error is written without being redacted.",
         patches=(
-            Patch("store/verbs/base.py", "redacted_move", "redacted(answer.error_message)", "answer.error_message"),
+            Patch(
+                "store/verbs/base.py", "redacted_move", "known[message] = redacted(message)", "known[message] = message"
+            ),
         ),
         tests=(f"{MESSAGES}::test_whichever_way_an_error_comes_in_it_is_fit_to_be_kept",),
         databases=BOTH,

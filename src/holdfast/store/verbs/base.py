@@ -103,10 +103,15 @@ class WritingVerbs(Verbs):
         return answer if won else Refused("race", f"another process changed {label}; read it again")
 
 
-def redacted_move(answer: Move | Refused) -> Move | Refused:
-    """Return an answer with its error message redacted, so that no secret is written."""
-    if isinstance(answer, Refused) or answer.error_message is None:
-        return answer
-    from holdfast.core.redaction import redacted  # noqa: PLC0415 - only a failure has a message
+def redacted_move(answer: Move | Refused, known: dict[str, str]) -> Move | Refused:
+    """Return an answer with its error message redacted, so that no secret is written.
 
-    return msgspec.structs.replace(answer, error_message=redacted(answer.error_message))
+    `known` has the redacted messages of a batch: where many attempts end, most end for the same reason.
+    """
+    if isinstance(answer, Refused) or (message := answer.error_message) is None:
+        return answer
+    if message not in known:
+        from holdfast.core.redaction import redacted  # noqa: PLC0415 - only a failure has a message
+
+        known[message] = redacted(message)
+    return answer if known[message] == message else msgspec.structs.replace(answer, error_message=known[message])

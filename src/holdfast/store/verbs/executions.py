@@ -122,10 +122,11 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         signature = self._signature(actor, reason)
         fresh = [each for i, each in enumerate(moves) if i not in stale] if stale else moves
         completed = self._complete(fresh, signature)
+        known: dict[str, str] = {}
         answers = [
             COMPLETED
             if attempt.job_id in completed and i not in stale
-            else redacted_move(decide(attempt, command, now))
+            else redacted_move(decide(attempt, command, now), known)
             for i, (attempt, command) in enumerate(moves)
         ]
         shapes: Shapes = {}

@@ -118,7 +118,8 @@ class JobWrites(JobReads, WritingVerbs):
         Return a Move or Refused for each; Refused with the code `race` if the job has changed since it was read.
         """
         now = self._store.now()
-        answers = [redacted_move(decide(job, command, now)) for job, command in rulings]
+        known: dict[str, str] = {}
+        answers = [redacted_move(decide(job, command, now), known) for job, command in rulings]
         shapes: Shapes = {}
         rows = {
             index: _ruling_row(answer, step_of(answer, JOB.name), command, shapes)
