@@ -48,7 +48,7 @@ def make_full(store: Store[Any], clock: VirtualClock) -> Rich:
         held = attempt.execution
         assert transaction.executions.save_progress([(held, THIRD, "un tiers ✓")]) == {held.exec_id}
         assert transaction.executions.save_checkpoints(attempt, {"страница": '{"n":0.1}'})
-        assert transaction.executions.request_cancel(odd)
+        assert transaction.executions.request_cancel(odd, actor="operator-1", reason="no longer wanted")
         transaction.queues.pause("mañana", actor="operator-1", reason="la cola está llena")
         transaction.queues.pause("other", actor="operator-1", reason="a while")
         transaction.queues.resume("other", actor="operator-1", reason="over")

@@ -108,7 +108,11 @@ class Historian:
                 {job.job_id: reading.lists.executions(job.job_id) for job in jobs},
                 {
                     job.job_id: sorted(
-                        [*reading.journal.of(job.job_id), *reading.journal.of_executions(job.job_id)],
+                        [
+                            *reading.journal.of(job.job_id),
+                            *reading.journal.of_executions(job.job_id),
+                            *reading.journal.of(job.job_id, "REQUEST"),
+                        ],
                         key=lambda row: (row.seq, row.machine == JOB.name, row.version),
                     )
                     for job in jobs
@@ -211,7 +215,7 @@ class Historian:
         found = self._open(pick)
         for attempt in found:
             with self.verbs.store.transaction() as transaction:
-                transaction.executions.request_cancel(attempt.job.job_id)
+                transaction.executions.request_cancel(attempt.job.job_id, actor="operator-1")
         return bool(found)
 
     def _fold(self, pick: int) -> None:
@@ -281,7 +285,7 @@ def _told_truly(past: Past, job: Job, executions: list[Execution]) -> None:
 
 def test_a_past_record_has_the_fields_of_the_present_one() -> None:
     assert PastExecution.__struct_fields__ == Execution.__struct_fields__
-    left_out = {"replay_attempts", "payload", "digest", "last_attempt_at"}
+    left_out = {"replay_attempts", "payload", "digest", "last_attempt_at", "lost"}
     assert set(PastJob.__struct_fields__) == set(Job.__struct_fields__) - left_out
 
 

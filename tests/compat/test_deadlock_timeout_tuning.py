@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.compat import DeadlockDetector, JobStatus
+from holdfast.compat import DeadlockDetector, JobStatus, LeaseLostError
 from holdfast.core.errors import RefusedError
 from holdfast.core.records import time_text
 from holdfast.testing import VirtualClock
@@ -58,3 +58,30 @@ def test_the_defaults_are_ten_minutes_and_one_minute(opened: Open, clock: Virtua
     clock.advance(600)
     DeadlockDetector(queue).recover_stalled_job("a")
     assert queue.get_job("a")["scheduled_for"] == time_text(clock.after(60))
+
+
+@pytest.mark.req("G-14")
+def test_automatic_recovery_revokes_what_runs_longer_than_the_timeout(opened: Open, clock: VirtualClock) -> None:
+    """A hung handler whose worker still sends heartbeats: the lease lives, and is revoked."""
+    queue = opened(lease_s=600)
+    other = opened(lease_s=600)
+    detector = DeadlockDetector(other, timeout_seconds=900, automatic=True)
+    put(queue, JobStatus.RUNNING, "a")
+    for _ in range(9):
+        clock.advance(100)
+        assert queue.heartbeat("a")
+    assert detector.detect_stalled_jobs() == []
+    with pytest.raises(RefusedError) as refused:
+        detector.recover_stalled_job("a")
+    assert refused.value.context == {"job_id": "a", "refusal": "lease_live"}
+    clock.advance(1)
+    assert detector.detect_stalled_jobs() == ["a"]
+    assert detector.recover_stalled_jobs() == ["a"]
+    assert queue.heartbeat("a") is False
+    row = queue.get_job("a")
+    assert (row["status"], row["last_error_code"]) == (JobStatus.PENDING, "lease_revoked")
+    clock.advance(60)
+    assert other.claim() is not None
+    with pytest.raises(LeaseLostError):
+        queue.mark_completed("a", idempotent=False)
+    other.mark_completed("a", idempotent=False)

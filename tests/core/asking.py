@@ -21,6 +21,7 @@ from holdfast.core.machines import (
     JOB,
     OPEN,
     PROCEDURE,
+    REQUEST,
     SETTING,
     STEP,
     SWITCH,
@@ -35,6 +36,7 @@ from holdfast.core.machines import (
     ValueState,
 )
 from holdfast.core.records import Attempt, Execution, Job
+from holdfast.core.rulings import Revoke
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 TICK = timedelta(microseconds=1)
@@ -139,7 +141,7 @@ def asked(machine: Machine, source: str | None, event: str) -> Step | None:
     question = {
         JOB.name: _of_a_job, EXECUTION.name: _of_an_execution, GRANT.name: _of_a_grant,
         PROCEDURE.name: _of_a_procedure, STEP.name: _of_a_step, VALUE.name: _of_a_value,
-        SWITCH.name: _of_a_switch, SETTING.name: _of_a_setting,
+        SWITCH.name: _of_a_switch, SETTING.name: _of_a_setting, REQUEST.name: _of_a_request,
     }[machine.name](source, event)  # fmt: skip
     if question is None:
         return None
@@ -158,6 +160,7 @@ def unasked(machine: Machine) -> set[str]:
     births = {
         GRANT.name: "request", PROCEDURE.name: "plan", STEP.name: "perform", VALUE.name: "admit", SWITCH.name: "throw",
         SETTING.name: "set",
+        REQUEST.name: "request_cancel",
     }  # fmt: skip
     return {births[machine.name]} if machine.name in births else set()
 
@@ -178,6 +181,7 @@ def _of_a_job(source: str | None, event: str) -> Question | None:
         "succeed": ask.Complete(TOKEN),
         "fail": ask.Fail(TOKEN, "c", "m"),
         "expire": ask.Expire(NOW),
+        "revoke": Revoke(NOW, "why"),
         "give_back": ask.GiveBack(TOKEN, NOW),
     }
     from_outside = {
@@ -245,6 +249,10 @@ def _of_a_switch(source: str | None, event: str) -> Question | None:
 
 def _of_a_setting(source: str | None, event: str) -> Question | None:
     return None if source is None else (setting(SettingState(source)), governed.SettingEvent(event))
+
+
+def _of_a_request(_source: str | None, _event: str) -> Question | None:
+    return None
 
 
 def _of_a_value(source: str | None, event: str) -> Question | None:

@@ -454,6 +454,7 @@ def test_what_a_failure_makes_of_a_job_follows_from_its_budget(
         error_code=LEASE_EXPIRED,
         error_message="the lease of w expired during attempt 1",
         quarantine_code=LEASE_EXPIRED if when_lost == "quarantine" else None,
+        lost=True,
     )
 
 

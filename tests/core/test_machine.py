@@ -231,6 +231,8 @@ EDGES = {
         ∅ → active
         active → superseded
         active → retired""",
+    "REQUEST": """
+        ∅ → requested""",
     "SWITCH": """
         ∅ → on
         on → off""",
@@ -248,6 +250,7 @@ EVENTS = {
         "fail": {"running → failed"},
         "retry": {"running → failed → pending", "failed → pending"},
         "expire": {"running → failed → pending"},
+        "revoke": {"running → failed → pending"},
         "give_back": {"running → failed → pending"},
         "replay": {"failed → pending"},
         "quarantine": {"running → failed → quarantined", "failed → quarantined", "pending → quarantined"},
@@ -288,6 +291,7 @@ EVENTS = {
         "supersede": {"active → superseded"},
         "retire": {"active → retired"},
     },
+    "REQUEST": {"request_cancel": {"∅ → requested"}},
     "SWITCH": {
         "throw": {"∅ → on"},
         "lift": {"on → off"},
@@ -332,6 +336,7 @@ def test_what_is_final_and_what_is_governed() -> None:
     assert {name: set(machine.final) for name, machine in MACHINES.items()} == {
         "JOB": {"succeeded", "quarantined"},
         "EXECUTION": {"DONE", "ABORTED"},
+        "REQUEST": {"requested"},
         "GRANT": {"consumed", "revoked", "expired"},
         "PROCEDURE": {"done"},
         "STEP": {"undone"},
@@ -342,6 +347,7 @@ def test_what_is_final_and_what_is_governed() -> None:
     assert {name: {str(edge) for edge in machine.governed_edges} for name, machine in MACHINES.items()} == {
         "JOB": {"quarantined → pending"},
         "EXECUTION": set(),
+        "REQUEST": set(),
         "GRANT": set(),
         "PROCEDURE": set(),
         "STEP": set(),

@@ -20,6 +20,7 @@ from holdfast.core.decide import CANCELLED, Move, decide
 from holdfast.core.machines import COMMITTED, JOB, MACHINES, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import RULED_EDGES, project, rulings_of
 from holdfast.core.records import Attempt, Execution, Job, JournalRow, Ruling
+from holdfast.core.rulings import Revoke
 from tests.core.asking import NOW, TICK, execution, job
 
 ABORTED, DONE = ExecutionStatus.ABORTED, ExecutionStatus.DONE
@@ -166,6 +167,7 @@ class History:
                     ask.Fail(token, "c", "m", quarantine_code=CANCELLED),
                     ask.GiveBack(token, later),
                     ask.Expire(later),
+                    Revoke(later, "it hangs"),
                 )
             ]
         return asked

@@ -284,6 +284,18 @@ class Hand:
         self.take(GRANT, grant, GRANT.path("consume", GrantState.ACTIVE), **columns)
         return grant
 
+    def requested(self, status: str = ExecutionStatus.IN_PROGRESS) -> int:
+        """Write a job with an attempt whose cancellation is requested, and return the id of the job."""
+        job = self.attempt(status)
+        assert self.client.changed(*self.request(job)) == 1
+        return job
+
+    def request(self, job: int, **columns: object) -> Statement:
+        """Return the UPDATE that requests the cancellation of an attempt."""
+        row = {"cancel_asked_at": LATER, "cancel_by": "ann", "cancel_reason": "not wanted",
+               "cancel_move_id": self.unique("request"), **columns}  # fmt: skip
+        return _update("holdfast_jobs", row, "job_id", job)
+
     def erased(self, job: int, key_hash: str = "hash") -> None:
         """Erase what a client submitted with a job: its payload, its key, its result."""
         grant, move_id = self.born(GRANT, action="erase"), self.unique("erase")

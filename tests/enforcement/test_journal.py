@@ -152,16 +152,16 @@ def test_an_attempt_that_ends_without_success_is_kept_with_what_it_was(
     client: Client, hand: Hand, status: ExecutionStatus
 ) -> None:
     job = hand.attempt(status)
-    noted = "UPDATE holdfast_jobs SET progress = 0.5, progress_note = 'half', cancel_asked_at = ? WHERE job_id = ?"
-    client.run(noted, LATER, job)
-    hand.take(JOB, job, JOB.path("fail", JobState.RUNNING), updated_at=LAST, last_error_code="boom", actor="ann")
+    client.run("UPDATE holdfast_jobs SET progress = 0.5, progress_note = 'half' WHERE job_id = ?", job)
+    client.run(*hand.request(job))
+    hand.take(JOB, job, JOB.path("cancel", JobState.RUNNING), updated_at=LAST, last_error_code="boom", actor="ann")
     columns = (
         "exec_id, attempt, status, version, lease_owner, lease_token, excused, error_code, progress, progress_note"
     )
     columns += ", event, actor, finished_at, lease_expires_at, cancel_asked_at"
     [[*row, finished, expires, asked]] = client.run(f"SELECT {columns} FROM holdfast_executions WHERE job_id = ?", job)
     depth = DEPTH[status] + 1
-    assert row == [job * EXEC_IDS + 1, 1, "ABORTED", depth, "raw", 1, False, "boom", 0.5, "half", "fail", "ann"]
+    assert row == [job * EXEC_IDS + 1, 1, "ABORTED", depth, "raw", 1, False, "boom", 0.5, "half", "cancel", "ann"]
     assert [stored_time(at) for at in (finished, expires, asked)] == [stored_time(at) for at in (LAST, LATER, LATER)]
     assert client.run("SELECT attempt, move_id FROM holdfast_aborted WHERE job_id = ?", job) == client.run(
         "SELECT attempts, move_id FROM holdfast_jobs WHERE job_id = ?", job

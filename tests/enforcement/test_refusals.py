@@ -21,6 +21,7 @@ from holdfast.core.machines import (
     JOB,
     MACHINES,
     PROCEDURE,
+    REQUEST,
     SETTING,
     STEP,
     SWITCH,
@@ -664,6 +665,8 @@ def test_a_journal_row_is_not_written_by_hand(client: Client, hand: Hand, machin
     # A record with some history of its own, so that the row could be before, among or after what it has.
     if machine == EXECUTION.name:
         subject = hand.attempt(ExecutionStatus.COMMITTED) * EXEC_IDS + 1
+    elif machine == REQUEST.name:
+        subject = hand.requested()
     else:
         declared = MACHINES.get(machine)
         subject = hand.put(declared, declared.states[1]) if declared else 1

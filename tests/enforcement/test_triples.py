@@ -135,6 +135,7 @@ def test_every_triple_gets_the_same_verdict_from_the_table_from_decide_and_from_
     [
         (JOB, "expire", "running", [("running", "failed"), ("failed", "pending")]),
         (JOB, "retry", "running", [("running", "failed"), ("failed", "pending")]),
+        (JOB, "revoke", "running", [("running", "failed"), ("failed", "pending")]),
         (JOB, "give_back", "running", [("running", "failed"), ("failed", "pending")]),
         (JOB, "quarantine", "running", [("running", "failed"), ("failed", "quarantined")]),
         (JOB, "cancel", "running", [("running", "failed"), ("failed", "quarantined")]),
@@ -168,6 +169,7 @@ def test_no_other_path_has_several_edges() -> None:
     long = {(m.name, p.event, p.source) for m in MACHINES.values() for p in m.paths if len(p.edges) > 1}
     assert long == {
         ("JOB", "expire", "running"),
+        ("JOB", "revoke", "running"),
         ("JOB", "retry", "running"),
         ("JOB", "give_back", "running"),
         ("JOB", "quarantine", "running"),

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Execution, Ledger
 from holdfast.cli.app import COMMANDS
 from holdfast.compat.wal import Wal
-from holdfast.core.commands import Cancel, Commit, Complete, GiveBack, Quarantine
+from holdfast.core.commands import Cancel, Commit, Complete, Expire, GiveBack, Quarantine
 from holdfast.core.errors import JobNotFoundError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, time_text
@@ -353,14 +353,14 @@ def test_asked_to_stop(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.claim_one()
     with verbs.store.transaction() as transaction:
-        transaction.executions.request_cancel(job_id)
+        transaction.executions.request_cancel(job_id, actor="ann", reason="not wanted")
     asked_at = text(verbs)
     verbs.clock.advance(3)
     answer = asked(verbs, job_id)
     assert codes(answer) == (JobVerdict.RUNNING, ["running", "cancel_asked"])
     found = answer.findings[1]
     names(found, "2026-03-14 09:26:53 UTC (3 s ago)")
-    assert found.evidence == {"cancel_asked_at": asked_at}
+    assert found.evidence == {"cancel_asked_at": asked_at, "by": "ann", "reason": "not wanted", "attempt": 1}
 
 
 @pytest.mark.parametrize("ended", ["silent", "stopped"])
@@ -575,6 +575,32 @@ def test_succeeded(verbs: Verbs) -> None:
     names(found, "2026-03-14 09:26:53 UTC (0 s ago)", "1 attempt")
     assert found.evidence == {"succeeded_at": text(verbs), "attempts": 1, "has_result": True}
     assert found.next == f"holdfast show {job_id}"
+
+
+def test_a_request_to_cancel_came_too_late(verbs: Verbs) -> None:
+    job_id = verbs.submit()
+    attempt = verbs.claim_one()
+    with verbs.store.transaction() as transaction:
+        transaction.executions.request_cancel(job_id, actor="ann", reason="not wanted")
+    asked_at = text(verbs)
+    verbs.work(attempt, Complete(attempt.execution.lease_token, '"result"'))
+    answer = asked(verbs, job_id)
+    assert codes(answer) == (JobVerdict.FINISHED, ["succeeded", "cancel_too_late"])
+    assert answer.findings[1].evidence == {
+        "cancel_asked_at": asked_at, "by": "ann", "reason": "not wanted", "attempt": 1,
+    }  # fmt: skip
+
+
+def test_a_suspect_runs_alone(verbs: Verbs) -> None:
+    job_id = verbs.submit()
+    for _ in range(2):
+        attempt = verbs.claim_one()
+        verbs.clock.advance(60)
+        verbs.work(attempt, Expire(verbs.clock()))
+    found = next(finding for finding in asked(verbs, job_id).findings if finding.code == "suspect")
+    assert (found.evidence["lost"], found.evidence["excused"]) == (2, 2)
+    verbs.claim_one()
+    assert "suspect" in {finding.code for finding in asked(verbs, job_id).findings}
 
 
 @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.QUARANTINED])

@@ -78,6 +78,7 @@ class Oracle:
             "version": 1,
             "attempts": 0,
             "excused": 0,
+            "lost": None,
             "max_attempts": submission.max_attempts,
             "replay_attempts": submission.replay_attempts,
             "priority": submission.priority,
@@ -234,6 +235,7 @@ class Oracle:
         execution["error_code"], execution["error_message"] = "lease_expired", message
         self._execution_moves(execution, ["ABORTED"], "abort", actor)
         job["last_error_code"], job["last_error_message"] = "lease_expired", message
+        job["lost"] = (job["lost"] or 0) + 1
         spent = job["attempts"] - job["excused"]
         if spent < job["max_attempts"]:
             job["run_at"] = retry_at

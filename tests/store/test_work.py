@@ -322,6 +322,7 @@ def test_expire_ends_the_execution_and_reopens_the_job(verbs: Verbs, begin: bool
         last_error_code="lease_expired",
         last_error_message=message,
         updated_at=now,
+        lost=1,
     )
     version = before.execution.version + 1
     assert after.execution == changed(

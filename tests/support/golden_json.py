@@ -143,6 +143,7 @@ class _Scenario:
         self._run("stalled")
         self._run("recover")
         self._run("cancel", "3", "--reason", "ordered twice")
+        self._run("revoke", "1", "--reason", "it hangs")
         self._run("retry", "1", "--reason", "the disk is back")
         self._run("pause", "--queue", "slow", "--reason", "the service is down")
         self._run("resume", "--queue", "slow", "--reason", "the service is back")

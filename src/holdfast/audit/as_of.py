@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import HistoryArchivedError, InputError, JobNotFoundError
-from holdfast.core.machines import COMMITTED, EXECUTION, JOB, ExecutionStatus, JobState
+from holdfast.core.machines import COMMITTED, EXECUTION, JOB, REQUEST, ExecutionStatus, JobState
 from holdfast.core.records import Execution, Job, JournalRow, time_text
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.counts import Count
@@ -114,7 +114,9 @@ def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
     rows = tuple(row for row in kept if row.at <= at)
     past_job, unknown = _job_then(job, history, executions)
     if history.earlier:  # a start or a commit writes the row of the job too
-        past_job = msgspec.structs.replace(past_job, updated_at=max(row.at for row in rows))
+        past_job = msgspec.structs.replace(
+            past_job, updated_at=max(row.at for row in rows if row.machine != REQUEST.name)
+        )
     return Past(
         at=at,
         job=past_job,

@@ -49,6 +49,9 @@ COMMANDS = {
     "cancel": Command(
         "Operate", "holdfast.cli.commands.job:cancel", "Cancel a job; a running job receives a request to stop."
     ),
+    "revoke": Command(
+        "Operate", "holdfast.cli.commands.job:revoke", "End an attempt that hangs, although its lease is valid."
+    ),
     "retry": Command("Operate", "holdfast.cli.commands.job:retry", "Retry a failed job if it has attempts left."),
     "pause": Command("Operate", "holdfast.cli.commands.queue:pause", "Pause a queue; jobs that are running continue."),
     "resume": Command("Operate", "holdfast.cli.commands.queue:resume", "Resume a paused queue."),

@@ -35,6 +35,7 @@ from holdfast.core.governed import Release
 from holdfast.core.machine import Path
 from holdfast.core.machines import JOB, ExecutionStatus
 from holdfast.core.records import Attempt, Job
+from holdfast.core.rulings import Revoke
 from holdfast.engine.error_texts import short_code
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.switches import stopping, switched_off_error
@@ -208,11 +209,11 @@ class IdempotentJobQueue(JobQueue):
         rule = self._ruling(command, operator, reason)
         self._move(job_id, JobStatus.PENDING, rule, operator=operator, reason=reason, idempotent=idempotent)
 
-    def expire(self, job_id: str, retry_delay_seconds: float = 0) -> JobStatus:
+    def expire(self, job_id: str, retry_delay_seconds: float = 0, *, revoke: bool = False) -> JobStatus:
         """End an attempt whose lease expired, as recovery does, and return the status of the job after that.
 
-        The job is due again after the delay if automatic retry has budget left. A live lease is a RefusedError; a job
-        that is not running is left alone.
+        The job is due again after the delay if automatic retry has budget left. A live lease is a RefusedError, or with
+        `revoke` it is revoked; a job that is not running is left alone.
         """
         retry_at = after(self.store.now(), retry_delay_seconds)
         with self.store.transaction() as transaction:
@@ -220,7 +221,8 @@ class IdempotentJobQueue(JobQueue):
             if attempt is None:
                 return find(transaction, job_id).state
             committed = attempt.execution.status == ExecutionStatus.COMMITTED
-            command = Finish() if committed else Expire(retry_at)
+            live = revoke and attempt.execution.lease_expires_at > self.store.now()
+            command = Finish() if committed else Revoke(retry_at, "stalled") if live else Expire(retry_at)
             [answer] = transaction.executions.move([(attempt, command)], actor=self.worker, reason="stalled")
             if isinstance(answer, Refused) and answer.code != "lease_live":
                 # Its worker, or another recovery, has ended the attempt.

@@ -16,17 +16,12 @@ import msgspec
 
 from holdfast.core.commands import (
     Beat,
-    Cancel,
     Claim,
     Commit,
     Complete,
-    Expire,
     Fail,
     Finish,
     GiveBack,
-    Quarantine,
-    Replay,
-    Retry,
     Start,
     Submit,
 )
@@ -43,6 +38,7 @@ from holdfast.core.records import Attempt, Execution, Job
 REPLAY_REASONS = frozenset({"dlq-drain", "incident", "backfill", "test"})
 CANCELLED = "cancelled"
 LEASE_EXPIRED = "lease_expired"
+LOSSES_EXCUSED = 2  # lost leases that cost a job nothing; from then on it is a suspect, and runs alone
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -80,6 +76,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     error_message: str | None = None
     quarantine_code: str | None = None
     excused: bool = False
+    lost: bool = False  # the lease was lost
     result: str | None = None
 
     def step(self, machine: Machine) -> Step | None:
@@ -105,6 +102,8 @@ _GUARDS: dict[type, Callable[[Any, Any, datetime], Answer]] = {}
 
 def decide(record: object, command: object, now: datetime) -> Answer:
     """Return the move that a command makes on a record at a time, or why it is refused."""
+    if type(command) not in _GUARDS:
+        from holdfast.core import rulings  # noqa: F401, PLC0415 - it registers the guards of what no worker does
     return _GUARDS[type(command)](record, command, now)
 
 
@@ -139,59 +138,6 @@ def _claim(job: Job, command: Claim, now: datetime) -> Answer:
         return Refused("not_due", f"job {job.job_id} is not due before {job.run_at.isoformat()}")
     birth = _birth(EXECUTION, "begin" if command.begin else "lease")
     return Move(steps=(job_step(job, "claim"), birth))
-
-
-@guards(Retry)
-def _retry(job: Job, command: Retry, _now: datetime) -> Answer:
-    return _put_back(job, "retry", command.run_at)
-
-
-@guards(Replay)
-def _replay(job: Job, command: Replay, _now: datetime) -> Answer:
-    if command.replay_reason not in REPLAY_REASONS:
-        known = ", ".join(sorted(REPLAY_REASONS))
-        return Refused("replay_reason_unknown", f"{command.replay_reason!r} is not a replay reason; known: {known}")
-    return _put_back(job, "replay", command.run_at)
-
-
-def _put_back(job: Job, event: str, run_at: datetime | None) -> Answer:
-    if job.state == JobState.PENDING:
-        return Move()
-    if job.state != JobState.FAILED:
-        return wrong_state(JOB, job.job_id, event, job.state)
-    if not job.may_replay:
-        budget = f"{job.max_attempts} automatic and {job.replay_attempts} replays"
-        return Refused(
-            "attempts_exhausted", f"job {job.job_id} has no attempts left: {job.spent} used; its limit is {budget}"
-        )
-    return Move(steps=(job_step(job, event),), run_at=run_at)
-
-
-@guards(Quarantine)
-def _quarantine(job: Job, command: Quarantine, _now: datetime) -> Answer:
-    return _take_out(job, "quarantine", command.code, command.message)
-
-
-@guards(Cancel)
-def _cancel(job: Job, _command: Cancel, _now: datetime) -> Answer:
-    return _take_out(job, "cancel", CANCELLED, None)
-
-
-def _take_out(job: Job, event: str, code: str, message: str | None) -> Answer:
-    if job.state == JobState.QUARANTINED:
-        return Move()
-    if job.state not in (JobState.PENDING, JobState.FAILED):
-        return Refused(
-            "wrong_state", f"job {job.job_id} is {job.state}; {event} is possible only while it is pending or failed"
-        )
-    # A job that failed before keeps its last error; a job that never failed gets the reason of its quarantine.
-    first = job.last_error_code is None
-    return Move(
-        steps=(job_step(job, event),),
-        error_code=code if first else None,
-        error_message=message if first else None,
-        quarantine_code=code,
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -269,8 +215,9 @@ def _fail(attempt: Attempt, command: Fail, now: datetime) -> Answer:
     else:
         event = "fail"
     quarantine_code = (command.quarantine_code or command.code) if event in ("quarantine", "cancel") else None
-    return Move(
-        steps=(_execution_step(attempt, "abort"), job_step(job, event)),
+    return aborted(
+        attempt,
+        event,
         token=command.token,
         lease_live=True,
         run_at=command.retry_at if event == "retry" else None,
@@ -285,34 +232,15 @@ def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
     refused = _held(attempt.execution, "abort", command.token, now)
     if refused:
         return refused
-    return Move(
-        steps=(_execution_step(attempt, "abort"), job_step(attempt.job, "give_back")),
+    return aborted(
+        attempt,
+        "give_back",
         token=command.token,
         lease_live=True,
         run_at=command.run_at,
         error_code=command.code,
         error_message=command.message,
         excused=True,
-    )
-
-
-@guards(Expire)
-def _expire(attempt: Attempt, command: Expire, now: datetime) -> Answer:
-    execution, job = attempt.execution, attempt.job
-    if not EXECUTION.allows("abort", execution.status):
-        return wrong_state(EXECUTION, execution.exec_id, "abort", execution.status)
-    if execution.lease_expires_at > now:
-        until = execution.lease_expires_at.isoformat()
-        return Refused("lease_live", f"the lease of execution {execution.exec_id} is valid until {until}")
-    event = "expire" if job.may_retry else "fail" if job.may_replay else "quarantine"
-    return Move(
-        steps=(_execution_step(attempt, "abort"), job_step(job, event)),
-        token=execution.lease_token,
-        lease_live=False,
-        run_at=command.retry_at if event == "expire" else None,
-        error_code=LEASE_EXPIRED,
-        error_message=f"the lease of {execution.lease_owner} expired during attempt {execution.attempt}",
-        quarantine_code=LEASE_EXPIRED if event == "quarantine" else None,
     )
 
 
@@ -339,6 +267,14 @@ def _birth(machine: Machine, event: str) -> Step:
 
 def job_step(job: Job, event: str) -> Step:
     return record_step(JOB, job.job_id, event, job.state, job.version)
+
+
+def aborted(attempt: Attempt, event: str, **values: Any) -> Move:
+    """Return the move that ends an attempt without success. If its cancellation was requested, the job is cancelled."""
+    if attempt.execution.cancel_asked_at is not None:
+        ended = {"quarantine_code": CANCELLED, "error_code": values["error_code"] or CANCELLED}
+        event, values = "cancel", values | ended | {"run_at": None, "excused": False}
+    return Move(steps=(_execution_step(attempt, "abort"), job_step(attempt.job, event)), **values)
 
 
 def _execution_step(attempt: Attempt, event: str) -> Step:

@@ -82,6 +82,12 @@ class SettingState(StrEnum):
     REMOVED = "removed"
 
 
+class RequestState(StrEnum):
+    """The state of a request to cancel: what becomes of it, the end of its attempt says."""
+
+    REQUESTED = "requested"
+
+
 TABLE = (
     # A job: one unit of work. The last edge is the only one that needs a grant.
     Row("JOB", "submit", "∅ → pending"),
@@ -91,6 +97,7 @@ TABLE = (
     Row("JOB", "retry", "running → failed → pending"),
     Row("JOB", "retry", "failed → pending"),
     Row("JOB", "expire", "running → failed → pending"),
+    Row("JOB", "revoke", "running → failed → pending"),
     Row("JOB", "give_back", "running → failed → pending"),
     Row("JOB", "replay", "failed → pending"),
     Row("JOB", "quarantine", "running → failed → quarantined"),
@@ -109,6 +116,8 @@ TABLE = (
     Row("EXECUTION", "complete", "IN_PROGRESS → COMMITTED → DONE"),
     Row("EXECUTION", "abort", "LEASED → ABORTED"),
     Row("EXECUTION", "abort", "IN_PROGRESS → ABORTED"),
+    # A request to cancel a running attempt: a ruling without an edge of JOB. If the attempt commits, it was too late.
+    Row("REQUEST", "request_cancel", "∅ → requested"),
     # A grant: a permission for one governed act, which works once.
     Row("GRANT", "request", "∅ → draft"),
     Row("GRANT", "approve", "draft → active"),
@@ -143,6 +152,7 @@ TABLE = (
 
 JOB = Machine("JOB", TABLE, final={JobState.SUCCEEDED, JobState.QUARANTINED})
 EXECUTION = Machine("EXECUTION", TABLE, final={ExecutionStatus.DONE, ExecutionStatus.ABORTED})
+REQUEST = Machine("REQUEST", TABLE, final={RequestState.REQUESTED})
 GRANT = Machine("GRANT", TABLE, final={GrantState.CONSUMED, GrantState.REVOKED, GrantState.EXPIRED})
 PROCEDURE = Machine("PROCEDURE", TABLE, final={ProcedureState.DONE})
 STEP = Machine("STEP", TABLE, final={StepState.UNDONE})
@@ -150,7 +160,9 @@ VALUE = Machine("VALUE", TABLE, final={ValueState.SUPERSEDED, ValueState.RETIRED
 SWITCH = Machine("SWITCH", TABLE, final={SwitchState.OFF})
 SETTING = Machine("SETTING", TABLE, final={SettingState.REPLACED, SettingState.REMOVED})
 
-MACHINES = {machine.name: machine for machine in (JOB, EXECUTION, GRANT, PROCEDURE, STEP, VALUE, SWITCH, SETTING)}
+MACHINES = {
+    machine.name: machine for machine in (JOB, EXECUTION, REQUEST, GRANT, PROCEDURE, STEP, VALUE, SWITCH, SETTING)
+}
 
 OPEN = frozenset(set(ExecutionStatus) - EXECUTION.final)
 """Executions that have not ended. A job with one of these is running."""
@@ -164,6 +176,7 @@ EXEC_IDS = 1_000_000  # exec_id = job_id * EXEC_IDS + attempt
 for _machine, _names in (
     (JOB, JobState),
     (EXECUTION, ExecutionStatus),
+    (REQUEST, RequestState),
     (GRANT, GrantState),
     (PROCEDURE, ProcedureState),
     (STEP, StepState),

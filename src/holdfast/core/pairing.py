@@ -18,6 +18,7 @@ CARRIES = {
     "fail": ("abort",),
     "retry": ("abort",),
     "expire": ("abort",),
+    "revoke": ("abort",),
     "give_back": ("abort",),
     "quarantine": ("abort",),
     "cancel": ("abort",),

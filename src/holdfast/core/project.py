@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from holdfast.core.machine import Edge
-from holdfast.core.machines import JOB, OPEN, ExecutionStatus, JobState
+from holdfast.core.machines import JOB, OPEN, REQUEST, ExecutionStatus, JobState
 from holdfast.core.records import JournalRow, Ruling
 
 RULED_EDGES = frozenset(
@@ -23,12 +23,18 @@ REST = frozenset({JobState.PENDING, JobState.FAILED, JobState.QUARANTINED})
 
 def rulings_of(journal: Iterable[JournalRow]) -> tuple[Ruling, ...]:
     """Return the rulings among the journal rows of a job, oldest first; rows of a repair count as rulings."""
-    rows = sorted((row for row in journal if row.machine == JOB.name), key=lambda row: row.version)
-    return tuple(
+    rows = list(journal)
+    # A request is the first ruling on its attempt, and says that the job is cancelled if the attempt does not commit.
+    requests = [
+        Ruling(row.event, JobState.QUARANTINED, row.attempt or 0) for row in rows if row.machine == REQUEST.name
+    ]
+    moves = sorted((row for row in rows if row.machine == JOB.name), key=lambda row: row.version)
+    ruled = [
         Ruling(row.event, JobState(row.target), row.attempt or 0)
-        for row in rows
+        for row in moves
         if Edge(row.source, row.target) in RULED_EDGES or (row.maintenance_id is not None and row.target in REST)
-    )
+    ]
+    return (*requests, *ruled)
 
 
 class Made(Protocol):

@@ -49,6 +49,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     replaces: int | None
     created_at: datetime
     updated_at: datetime
+    lost: int | None = None  # leases that were lost
 
     @property
     def spent(self) -> int:

@@ -195,9 +195,21 @@ class Ledger:
     def cancel(self, job_id: int, *, actor: str = "local", reason: str | None = None) -> JobState:
         """Cancel a pending or failed job now; request a running one to stop. Return its state."""
         job = self.job(job_id)
-        if job.state is JobState.RUNNING and self.perform(lambda tx: tx.executions.request_cancel(job_id)):
+        if job.state is JobState.RUNNING and self.perform(
+            lambda tx: tx.executions.request_cancel(job_id, actor=actor, reason=reason)
+        ):
             return JobState.RUNNING
         return self.rule(job, commands.Cancel(), actor=actor, reason=reason)
+
+    def revoke(self, job_id: int, *, actor: str = "local", reason: str) -> JobState:
+        """End the attempt that runs a job although its lease is valid. Return the job's state.
+
+        The attempt counts, and its worker is refused from then on. Raise InvalidStateTransitionError if the job is not
+        running, or its attempt has committed or ended meanwhile.
+        """
+        from holdfast.engine.rulings import revoke  # noqa: PLC0415 - of an operator
+
+        return revoke(self, job_id, actor=actor, reason=reason)
 
     def retry(self, job_id: int, *, actor: str = "local", reason: str | None = None) -> JobState:
         """Retry a failed job if it has attempts left. Return its state."""

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from holdfast.core import commands
 from holdfast.core.arguments import refuse_unfit
 from holdfast.core.decide import Move, Refused
-from holdfast.core.errors import InvalidStateTransitionError, StateTransitionRaceError
+from holdfast.core.errors import InputError, InvalidStateTransitionError, StateTransitionRaceError
 from holdfast.core.guarded import guarded
-from holdfast.core.machines import JobState
-from holdfast.core.records import Job
+from holdfast.core.machines import JOB, JobState
+from holdfast.core.records import Attempt, Job
 from holdfast.core.redaction import redacted
+from holdfast.core.rulings import Revoke
 from holdfast.engine.tasks import CallTask
 from holdfast.store import Transaction
 
@@ -40,11 +41,49 @@ class RuleTask(CallTask):
             yield from of_move(self.job, self.outcome, at, actor=self.actor)
 
 
+class RevokeTask(RuleTask):
+    """The end of an attempt whose lease is revoked, as it was read."""
+
+    def __init__(self, attempt: Attempt, *, actor: str, reason: str, retry_at: datetime) -> None:
+        moves = [(attempt, Revoke(retry_at, reason))]
+        super().__init__(attempt.job, lambda tx: tx.executions.move(moves, actor=actor, reason=reason)[0], actor=actor)
+        self._execution = attempt.execution
+
+    def events(self, at: datetime) -> Iterator[Transition]:
+        from holdfast.engine.events import of_move  # noqa: PLC0415 - only in a process with a subscriber
+
+        if isinstance(self.outcome, Move):
+            yield from of_move(self.job, self.outcome, at, self._execution, actor=self.actor)
+
+
+@guarded
+def revoke(ledger: Ledger, job_id: int, *, actor: str, reason: str) -> JobState:
+    """End the attempt that runs a job, also under a live lease; return the job's state. See `Ledger.revoke`."""
+    _require_signature(actor, reason)
+    if not reason.strip():
+        raise InputError("revoke needs a reason", next_step="Give a reason.")
+    reason = redacted(reason)
+    with ledger.store.reading() as reading:
+        job, attempt = reading.jobs.get(job_id), reading.lists.current_attempt(job_id)
+    if attempt is None:
+        raise InvalidStateTransitionError(
+            f"job {job_id} is {job.state}; only the lease of a running job can be revoked",
+            next_step=f"See `holdfast show {job_id}`.",
+            context={"job_id": job_id, "refusal": "wrong_state"},
+        )
+    return _ruled(ledger, RevokeTask(attempt, actor=actor, reason=reason, retry_at=ledger.store.now()))
+
+
 @guarded
 def rule(ledger: Ledger, job: Job, command: object, *, actor: str, reason: str | None) -> JobState:
     """Apply a command to a job as it was read; return its state. See `Ledger.rule`."""
     _require_signature(actor, reason)
-    task = RuleTask(job, lambda tx: tx.jobs.rule([(job, command)], actor=actor, reason=reason)[0], actor=actor)
+    ruling = RuleTask(job, lambda tx: tx.jobs.rule([(job, command)], actor=actor, reason=reason)[0], actor=actor)
+    return _ruled(ledger, ruling)
+
+
+def _ruled(ledger: Ledger, task: RuleTask) -> JobState:
+    job = task.job
     ledger.perform_tasks([task])
     answer: Move | Refused = task.result()
     if isinstance(answer, Refused):
@@ -52,7 +91,8 @@ def rule(ledger: Ledger, job: Job, command: object, *, actor: str, reason: str |
         error = StateTransitionRaceError if race else InvalidStateTransitionError
         context = {"job_id": job.job_id, "refusal": answer.code}
         raise error(answer.message, next_step=answer.next_step, context=context)
-    return JobState(answer.steps[0].target) if answer.steps else job.state
+    step = answer.step(JOB)
+    return JobState(step.target) if step else job.state
 
 
 @guarded

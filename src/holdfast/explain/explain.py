@@ -13,7 +13,7 @@ from holdfast.core.machines import OPEN, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job
 from holdfast.engine.worker.worker import POLL_S
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, verdict_of
-from holdfast.explain.pending import pending_findings
+from holdfast.explain.pending import pending_findings, suspect_finding
 from holdfast.explain.view import JobView, counted, moment_text
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.reasons import Reason
@@ -54,11 +54,20 @@ def _of_running(seen: JobView) -> Iterator[Finding]:
     else:
         yield from _held(seen, execution)
     if execution.cancel_asked_at is not None:
-        yield seen.finding(
-            FindingCode.CANCEL_ASKED,
-            f"A cancellation was requested at {seen.when(execution.cancel_asked_at)}; the handler has not stopped yet.",
-            {"cancel_asked_at": moment_text(execution.cancel_asked_at)},
-        )
+        asked, evidence = _request(seen, execution)
+        words = f"{asked}; the job is cancelled when attempt {execution.attempt} ends, unless it commits first."
+        yield seen.finding(FindingCode.CANCEL_ASKED, words, evidence)
+    if seen.suspect:
+        yield suspect_finding(seen)
+
+
+def _request(seen: JobView, execution: Execution) -> tuple[str, dict[str, object]]:
+    """Return the words and the evidence of a request to cancel an attempt."""
+    asked_at = execution.cancel_asked_at or execution.updated_at
+    row = next((r for r in seen.requests if r.attempt == execution.attempt), None)
+    by, reason = (row.actor, row.reason) if row else (None, None)
+    words = f"{by or 'An operator'} requested at {seen.when(asked_at)} to cancel it{f': {reason}' if reason else ''}"
+    return words, {"cancel_asked_at": moment_text(asked_at), "by": by, "reason": reason, "attempt": execution.attempt}
 
 
 def _held(seen: JobView, execution: Execution) -> Iterator[Finding]:
@@ -144,6 +153,9 @@ def _of_quarantined(seen: JobView) -> Iterator[Finding]:
     rows = [row for row in seen.reading.journal.of(job.job_id) if row.target == JobState.QUARANTINED]
     row = rows[-1] if rows else None
     by, at, reason = (row.actor, row.at, row.reason) if row else (None, job.updated_at, None)
+    request = next((r for r in seen.requests if r.attempt == job.attempts), None)
+    if request is not None and row is not None and row.attempt == job.attempts and row.event == "cancel":
+        by, reason = request.actor, request.reason  # the worker only carried it out
     who = f"by {by} " if by else ""
     why = f": {reason}" if reason else ""
     evidence: dict[str, object] = {
@@ -183,6 +195,10 @@ def _of_succeeded(seen: JobView) -> Iterator[Finding]:
         f"The job succeeded at {seen.when(job.updated_at)}, after {counted(job.attempts, 'attempt')}.",
         {"succeeded_at": moment_text(job.updated_at), "attempts": job.attempts, "has_result": job.result is not None},
     )
+    last = next((e for e in seen.reading.lists.executions(job.job_id) if e.attempt == job.attempts), None)
+    if last is not None and last.cancel_asked_at is not None:
+        asked, evidence = _request(seen, last)
+        yield seen.finding(FindingCode.CANCEL_TOO_LATE, f"{asked}; too late: the attempt committed first.", evidence)
     if job.slimmed:
         yield _slimmed(seen)
 

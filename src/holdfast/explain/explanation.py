@@ -35,6 +35,7 @@ class FindingCode(StrEnum):
     COMMITTED = "committed"
     RUNNING = "running"
     CANCEL_ASKED = "cancel_asked"
+    CANCEL_TOO_LATE = "cancel_too_late"
     OWNER_SILENT = "owner_silent"
     KILL_SWITCH = "kill_switch"
     LOG_ENTRY = "log_entry"
@@ -46,6 +47,7 @@ class FindingCode(StrEnum):
     BEHIND_OTHERS = "behind_others"
     ABOUT_TO_START = "about_to_start"
     FAILED_BEFORE = "failed_before"
+    SUSPECT = "suspect"
     SLIMMED = "slimmed"
 
 

@@ -6,6 +6,7 @@ Invariants: everything is read from the snapshot of the view; nothing here write
 import shlex
 from collections.abc import Iterator
 
+from holdfast.core.decide import LOSSES_EXCUSED
 from holdfast.core.log_names import log_of
 from holdfast.core.machines import JobState
 from holdfast.core.protocol import ranked, speaks
@@ -52,7 +53,20 @@ def pending_findings(seen: JobView) -> Iterator[Finding]:
             f"{job.spent} of {counted(job.max_attempts, 'automatic attempt')} used; last error: {seen.last_error}",
             seen.failure_evidence,
         )
+    if seen.suspect:
+        yield suspect_finding(seen)
     yield from _service(seen, may_start=pause is None and switch is None and job.run_at <= seen.now)
+
+
+def suspect_finding(seen: JobView) -> Finding:
+    """Return that a job runs alone, and why."""
+    lost = seen.job.lost or 0
+    return seen.finding(
+        FindingCode.SUSPECT,
+        f"{counted(lost, 'lease')} of the job were lost, {LOSSES_EXCUSED} of them excused: it may kill its worker."
+        " It runs alone in a child process; if it dies there, that attempt counts.",
+        {"lost": lost, "excused": LOSSES_EXCUSED, **seen.failure_evidence},
+    )
 
 
 def _log_entry(seen: JobView, name: str) -> Finding:

@@ -7,9 +7,10 @@ import shlex
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from holdfast.core.decide import LOSSES_EXCUSED
 from holdfast.core.frames import Where, where
-from holdfast.core.machines import JobState
-from holdfast.core.records import Job, time_text
+from holdfast.core.machines import REQUEST, JobState
+from holdfast.core.records import Job, JournalRow, time_text
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
 from holdfast.explain.explanation import Finding, FindingCode
@@ -59,6 +60,16 @@ class JobView:
         named = ("attempts", "spent", "max_attempts", "replay_attempts", "last_error_code", "last_error_message")
         known = {"where": str(self.where)} if self.where else {}
         return {**{name: getattr(self.job, name) for name in named}, **known}
+
+    @property
+    def requests(self) -> list[JournalRow]:
+        """The requests to cancel attempts of the job, oldest first."""
+        return self.reading.journal.of(self.job.job_id, REQUEST.name)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the job runs alone, because it has lost leases."""
+        return (self.job.lost or 0) >= LOSSES_EXCUSED
 
     def finding(self, code: FindingCode, message: str, evidence: dict[str, object], then: str | None = None) -> Finding:
         """Return a finding. Without a better next command, it is `holdfast show`."""

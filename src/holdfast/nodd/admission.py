@@ -284,7 +284,9 @@ class _Admission:
         self._moved += zip((job for job, _ in taken_out), answers, strict=True)
         for before, _ in followed:
             if jobs[before.job_id].state == JobState.RUNNING:
-                self._transaction.executions.request_cancel(before.job_id)
+                self._transaction.executions.request_cancel(
+                    before.job_id, actor=self._actor, reason="a later write was announced"
+                )
 
     def _keep_sidecars(self, notices: Sequence[Notice]) -> None:
         latest: dict[str, Notice] = {}

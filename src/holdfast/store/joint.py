@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.core.machine import Path
-from holdfast.core.machines import COMMITTED, EXEC_IDS, EXECUTION, JOB, ExecutionStatus, JobState
+from holdfast.core.machines import COMMITTED, EXEC_IDS, EXECUTION, JOB, REQUEST, ExecutionStatus, JobState
 from holdfast.core.pairing import DEPTH, joint_moves
 from holdfast.core.records import Execution
 from holdfast.store.enforcement import Refusal, Violation, birth_violations, granted_by_move, sql_text, sql_texts
 from holdfast.store.statements import CURRENT_ATTEMPT
-from holdfast.store.tables import GUARDED, PREFIX
+from holdfast.store.tables import GUARDED, PREFIX, REQUESTED
 
 JOBS = next(guarded for guarded in GUARDED if guarded.machine is JOB)
 # The numbers that only grow change with a move too.
@@ -67,7 +67,10 @@ def job_violations(old: str, new: str, no_door: str) -> Iterator[Violation]:
     yield Violation(Refusal.GRANT_REQUIRED, f"{released} AND NOT ({own})")
     emptied = f"EXISTS (SELECT 1 FROM {{schema}}{PREFIX}calls c WHERE c.job_id = {new}.job_id AND c.payload IS NULL)"
     yield Violation(Refusal.SLIMMED, f"{released} AND {emptied}")
-    yield Violation(Refusal.WRITE_ONCE, f"({_rewritten(old, new, changed)}) AND {no_door}")
+    # However an attempt ends whose cancellation was requested, unless it commits, its job is cancelled.
+    kept_on = f"{old}.cancel_asked_at IS NOT NULL AND {ended(old, new)} AND {new}.event <> 'cancel'"
+    yield Violation(Refusal.ILLEGAL_EDGE, f"{kept_on} AND {no_door}")
+    yield Violation(Refusal.WRITE_ONCE, f"({_rewritten(old, new, changed)} OR {_requested(old, new)}) AND {no_door}")
 
 
 def _legal(old: str, new: str) -> str:
@@ -115,13 +118,27 @@ def _rewritten(old: str, new: str, changed: str) -> str:
     noted = (
         f"{new}.progress IS DISTINCT FROM {old}.progress OR {new}.progress_note IS DISTINCT FROM {old}.progress_note"
     )
-    requested = f"{new}.cancel_asked_at IS DISTINCT FROM {old}.cancel_asked_at"
-    at_rest += f" OR ({old}.state <> {sql_text(JobState.RUNNING)} AND ({noted} OR {requested}))"
-    at_rest += f" OR ({old}.cancel_asked_at IS NOT NULL AND {requested})"
+    at_rest += f" OR ({old}.state <> {sql_text(JobState.RUNNING)} AND ({noted}))"
     committed = sql_texts(sorted(COMMITTED))
     early = f"{old}.result IS NOT NULL OR {new}.status IS NULL OR {new}.status NOT IN ({committed})"
     result = f"{new}.result IS DISTINCT FROM {old}.result AND ({early})"
     return f"(NOT {changed} AND ({at_rest})) OR ({changed} AND {result})"
+
+
+def _requested(old: str, new: str) -> str:
+    """Return the condition that a request to cancel changes, other than by being made, or dropped for a new attempt.
+
+    A request is signed, and only an attempt that has not committed can get one. Lost leases are counted one by one,
+    each at the end of an attempt.
+    """
+    differs = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in REQUESTED)
+    held = sql_texts([ExecutionStatus.LEASED, ExecutionStatus.IN_PROGRESS])
+    made = f"{made_request(old, new)} AND {old}.status IN ({held}) AND {new}.status = {old}.status"
+    gone = " AND ".join(f"{new}.{column} IS NULL" for column in REQUESTED)
+    dropped = f"{gone} AND ({new}.state = 'pending' OR {new}.attempts > {old}.attempts)"
+    counted = f"{new}.lost = coalesce({old}.lost, 0) + 1 AND {ended(old, new)}"
+    lost = f"({new}.lost IS DISTINCT FROM {old}.lost AND ({counted}) IS NOT TRUE)"
+    return f"(({differs}) AND (({made}) OR ({dropped})) IS NOT TRUE) OR {lost}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -155,6 +172,36 @@ def journal_values(old: str | None, new: str) -> dict[str, str]:
         ),
         "grant_id": f"CASE WHEN {released} THEN {new}.grant_id END",
     }
+
+
+REQUEST_COLUMNS = (
+    "machine, subject, version, source, target, epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at"
+)
+
+
+def made_request(old: str, new: str) -> str:
+    """Return the condition that the cancellation of an attempt has been requested."""
+    signed = f"{new}.cancel_by IS NOT NULL AND {new}.cancel_move_id IS NOT NULL"
+    return f"{old}.cancel_asked_at IS NULL AND {new}.cancel_asked_at IS NOT NULL AND {signed}"
+
+
+def request_values(new: str, *, epoch: str, xid: str, door: str) -> str:
+    """Return the SQL of the journal row of a request: its subject is the job, and its version the attempt."""
+    [birth] = REQUEST.births()
+    return (
+        f"{sql_text(REQUEST.name)}, {new}.job_id, {new}.attempts, NULL, {sql_text(birth.target)}, {epoch}, {xid},\n"
+        f"    {sql_text(birth.event)}, {new}.cancel_by, {new}.cancel_reason, {new}.attempts, {new}.cancel_move_id,\n"
+        f"    {door}, {new}.cancel_asked_at"
+    )
+
+
+def just_requested(row: str, written_here: str | None = None) -> str:
+    """Return the condition that a journal row tells of the request that its job's row shows."""
+    here = f" AND {written_here}" if written_here else ""
+    return (
+        f"EXISTS (SELECT 1 FROM {{schema}}{PREFIX}jobs r WHERE r.job_id = {row}.subject"
+        f" AND r.attempts = {row}.version AND r.cancel_move_id = {row}.move_id{here})"
+    )
 
 
 ABORTED_COLUMNS = (

@@ -293,6 +293,10 @@ def _guarded(machine: Machine, name: str, **options: Any) -> Guarded:
     return Guarded(machine=machine, table=table.full_name, id=table.key[0], write_once=table.write_once, **options)
 
 
+REQUESTED = ("cancel_asked_at", "cancel_by", "cancel_reason", "cancel_move_id")
+"""The columns of a job that hold the request to cancel its current attempt."""
+
+
 GUARDED = (
     _guarded(
         JOB,
@@ -313,7 +317,7 @@ GUARDED = (
         ),
         attempt="attempts",
         # What a heartbeat, a progress note and a request to cancel change; `store.joint` limits the last two further.
-        at_rest=("status", "lease_expires_at", "progress", "progress_note", "cancel_asked_at"),
+        at_rest=("status", "lease_expires_at", "progress", "progress_note", *REQUESTED),
     ),
     _guarded(
         GRANT,

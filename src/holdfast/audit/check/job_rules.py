@@ -44,7 +44,7 @@ def projected(case: Case, _context: RuleContext) -> Iterator[Finding]:
     settled = latest is not None and (latest.status in OPEN or latest.status == ExecutionStatus.DONE)
     if job.state not in JOB.states or not (settled or _rulings_known_since_claim(case)):
         return
-    expected = project(executions, rulings_of(case.history.kept))
+    expected = project(executions, rulings_of((*case.requests, *case.history.kept)))
     if expected != job.state:
         detail = f"the job is {job.state}; by its executions and rulings it should be {expected}"
         yield of_job(case, "state", detail, state=str(job.state), projected=str(expected))

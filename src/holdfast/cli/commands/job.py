@@ -1,4 +1,4 @@
-"""`holdfast show`, `cancel` and `retry`: show one job, cancel it, or retry it."""
+"""`holdfast show`, `cancel`, `revoke` and `retry`: show one job, cancel it, end its attempt, or retry it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ from holdfast.cli.values import JOB_FIELDS, job_value, payload_value, row_value,
 from holdfast.core.digest import canonical
 from holdfast.core.frames import where
 from holdfast.core.machine import NOTHING
-from holdfast.core.machines import EXECUTION, JOB
+from holdfast.core.machines import EXECUTION, JOB, REQUEST
 from holdfast.core.records import Execution, Job, JournalRow, time_text
 from holdfast.store import Store
 from holdfast.store.verbs.tracebacks import tracebacks_of
@@ -46,9 +46,9 @@ def show(
 ) -> Answer:
     """Show one job with its payload, its attempts and its history.
 
-    The history contains the journal rows of the job (machine JOB) and of its executions (machine EXECUTION), in the
-    order in which they were written; the rows of one move have the same seq. With --at, fields that the journal does
-    not record are null.
+    The history contains the journal rows of the job (machine JOB), of its executions (machine EXECUTION) and of
+    requests to cancel (machine REQUEST), in the order in which they were written; the rows of one move have the same
+    seq. With --at, fields that the journal does not record are null.
     """
     with store.reading() as reading:
         now = store.now()
@@ -58,7 +58,10 @@ def show(
         if at is not None:
             return _shown_at(job_at(reading, job_id, past_moment(at, "--at", now), now), more)
         executions = reading.lists.executions(job_id)
-        journal = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
+        journal = [
+            *reading.journal.of(job_id), *reading.journal.of_executions(job_id),
+            *reading.journal.of(job_id, REQUEST.name),
+        ]  # fmt: skip
     journal.sort(key=lambda row: (row.seq, row.machine == JOB.name))  # a move of both has one number
     value = {
         "job": job_value(job),
@@ -190,7 +193,8 @@ def _print_journal(journal: Sequence[JournalRow], attempts: dict[int, int]) -> N
     # Rows without a time were written in the same transaction as the row above.
     for _, moves in groupby(journal, key=lambda row: row.move_id):
         for position, row in enumerate(moves):
-            whose = "job" if row.machine == JOB.name else f"attempt {attempts.get(row.subject, '?')}"
+            attempt = row.attempt if row.machine == REQUEST.name else attempts.get(row.subject, "?")
+            whose = "job" if row.machine == JOB.name else f"attempt {attempt}"
             under = [f"grant {row.grant_id}"] if row.grant_id else []
             under += [f"maintenance {row.maintenance_id}"] if row.maintenance_id else []
             rows.append(
@@ -219,6 +223,21 @@ def cancel(ledger: "Ledger", *, job_id: JobId, reason: Reason = None) -> Answer:
     running = state == "running"
     text = f"Job {job_id} is running; stop requested." if running else f"Job {job_id} is {state}."
     return Answer({"job_id": job_id, "state": state, "asked_to_stop": running}, text)
+
+
+@command(Location.ledger)
+def revoke(
+    ledger: "Ledger",
+    *,
+    job_id: JobId,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason; it is journalled.")],
+) -> Answer:
+    """End an attempt that hangs, although its lease is valid.
+
+    The attempt counts. Its worker can no longer write anything for the job; the job runs again if it has attempts left.
+    """
+    state = ledger.revoke(job_id, actor=actor(), reason=reason)
+    return Answer({"job_id": job_id, "state": state}, f"Job {job_id} is {state}; its lease is revoked.")
 
 
 @command(Location.ledger)

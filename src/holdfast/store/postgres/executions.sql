@@ -32,7 +32,8 @@ WITH RECURSIVE
            lease_owner = :owner, lease_expires_at = t.now
              + make_interval(secs => coalesce((:leases::json ->> j.operation)::double precision, :lease_s)),
            last_attempt_at = t.now, started_at = CASE WHEN :begins THEN t.now END, excuse_code = NULL,
-           excuse_message = NULL, updated_at = greatest(j.updated_at, t.now), event = :event, actor = :owner,
+           excuse_message = NULL, cancel_asked_at = NULL, cancel_by = NULL, cancel_reason = NULL, cancel_move_id = NULL,
+           updated_at = greatest(j.updated_at, t.now), event = :event, actor = :owner,
            reason = NULL, move_id = :move_id, grant_id = NULL
       FROM t
      WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL
@@ -59,7 +60,8 @@ WITH
            lease_owner = :owner, lease_expires_at = t.now
              + make_interval(secs => coalesce((:leases::json ->> j.operation)::double precision, :lease_s)),
            last_attempt_at = t.now, started_at = CASE WHEN :begins THEN t.now END, excuse_code = NULL,
-           excuse_message = NULL, updated_at = greatest(j.updated_at, t.now), event = :event, actor = :owner,
+           excuse_message = NULL, cancel_asked_at = NULL, cancel_by = NULL, cancel_reason = NULL, cancel_move_id = NULL,
+           updated_at = greatest(j.updated_at, t.now), event = :event, actor = :owner,
            reason = NULL, move_id = :move_id, grant_id = NULL
       FROM t
      WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL
@@ -85,16 +87,17 @@ done AS (
 SELECT count(*) FROM done;
 
 -- name: move_attempts
--- s: status before, state and status after, edges, event, excused, lease_live
+-- s: status before, state and status after, edges, event, excused, lost, lease_live. A request to cancel that was made
+-- since the attempt was read keeps it from ending in another way.
 -- k: job_id, which of s, token, owner, run_at, result, error code and message, quarantine code
 WITH s AS MATERIALIZED (
   SELECT n - 1 AS shape, v ->> 0 AS source, v ->> 1 AS state, v ->> 2 AS status, (v ->> 3)::integer AS edges,
-    v ->> 4 AS event, (v ->> 5)::integer AS excused, (v ->> 6)::boolean AS lease_live
+    v ->> 4 AS event, (v ->> 5)::integer AS excused, (v ->> 6)::integer AS lost, (v ->> 7)::boolean AS lease_live
     FROM jsonb_array_elements(:shapes) WITH ORDINALITY x (v, n)),
 k AS MATERIALIZED (
   SELECT (r ->> 0)::bigint AS job_id, (r ->> 2)::bigint AS token, r ->> 3 AS owner, (r ->> 4)::timestamptz AS run_at,
     r ->> 5 AS result, r ->> 6 AS error_code, r ->> 7 AS error_message, r ->> 8 AS quarantine_code,
-    s.source, s.state, s.status, s.edges, s.event, s.excused, s.lease_live,
+    s.source, s.state, s.status, s.edges, s.event, s.excused, s.lost, s.lease_live,
     coalesce(:now, statement_timestamp()) AS now
     FROM (SELECT v::jsonb AS r FROM json_array_elements(:rows) v OFFSET 0) x JOIN s ON s.shape = (r ->> 1)::bigint
    ORDER BY 1)
@@ -113,13 +116,14 @@ UPDATE holdfast_jobs AS j
        quarantine_code = k.quarantine_code,
        progress = CASE WHEN k.status IS NOT NULL THEN j.progress END,
        progress_note = CASE WHEN k.status IS NOT NULL THEN j.progress_note END,
-       cancel_asked_at = CASE WHEN k.status IS NOT NULL THEN j.cancel_asked_at END,
+       lost = CASE WHEN k.lost = 1 THEN coalesce(j.lost, 0) + 1 ELSE j.lost END,
        updated_at = greatest(j.updated_at, k.now), event = k.event, actor = :actor, reason = :reason, move_id = :move_id,
        grant_id = NULL
   FROM k
  WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k))
    AND j.job_id = k.job_id AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.status = k.source
    AND (k.lease_live IS NULL OR k.lease_live = (j.lease_expires_at > k.now))
+   AND (j.cancel_asked_at IS NULL OR k.status IS NOT NULL OR k.event = 'cancel')
 RETURNING j.job_id;
 
 -- name: keep_tracebacks

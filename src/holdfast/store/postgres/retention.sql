@@ -7,20 +7,20 @@
 -- states and times: a job that came to rest there before then counts as slimmed already.
 WITH soon AS MATERIALIZED (SELECT s ->> 0 AS state, (s ->> 1)::timestamptz AS before FROM json_array_elements(:soon) s)
 SELECT h.machine, h.subject, h.state
-  FROM (SELECT g.seq, g.machine, g.subject, CASE g.machine
-          WHEN 'JOB' THEN (
+  FROM (SELECT g.seq, g.machine, g.subject, CASE
+          WHEN g.machine IN ('JOB', 'REQUEST') THEN (
             SELECT j.state FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id
              WHERE j.job_id = g.subject AND c.payload IS NOT NULL
                AND NOT EXISTS (SELECT 1 FROM soon s WHERE s.state = j.state AND j.updated_at < s.before))
-          WHEN 'EXECUTION' THEN (
+          WHEN g.machine = 'EXECUTION' THEN (
             SELECT CASE WHEN j.attempts = g.subject - j.job_id * 1000000 THEN coalesce(j.status, 'ABORTED') ELSE 'ABORTED' END
               FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id
              WHERE j.job_id = g.subject / 1000000 AND c.payload IS NOT NULL
                AND NOT EXISTS (SELECT 1 FROM soon s WHERE s.state = j.state AND j.updated_at < s.before))
-          WHEN 'GRANT' THEN (
+          WHEN g.machine = 'GRANT' THEN (
             SELECT t.state FROM holdfast_grants t
              WHERE t.grant_id = g.subject AND t.state NOT IN (SELECT json_array_elements_text(:grants)))
-          WHEN 'PROCEDURE' THEN (
+          WHEN g.machine = 'PROCEDURE' THEN (
             SELECT p.state FROM holdfast_procedures p
              WHERE p.run_id = g.subject AND p.state NOT IN (SELECT json_array_elements_text(:procedures)))
           END AS state

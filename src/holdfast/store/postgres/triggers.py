@@ -73,6 +73,7 @@ def functions(schema: str, epoch: str) -> dict[str, str]:
     bodies["holdfast_journal_written"] = _written(schema)
     bodies[f"{JOBS}_born"] = _job_born(schema, epoch)
     bodies[f"{JOBS}_moved"] = _job_moved(schema, epoch)
+    bodies[f"{JOBS}_requested"] = _job_requested(schema, epoch)
     bodies[f"{JOBS}_once"] = _changed_once(schema, JOBS)
     bodies[f"{CALLS}_once"] = _changed_once(schema, CALLS)
     bodies[f"{ABORTED}_written"] = _aborted_written(schema)
@@ -116,6 +117,9 @@ def triggers() -> dict[tuple[str, str], str]:
         (table, f"{table}_once"): f"AFTER UPDATE OF {', '.join(once)} ON {table} FOR EACH ROW WHEN ({_differs(once)})"
         for table, once in ((JOBS, joint.JOBS.write_once), (CALLS, table_named("calls").names))
     }
+    texts[JOBS, f"{JOBS}_requested"] = (
+        f"AFTER UPDATE OF cancel_asked_at ON {JOBS} FOR EACH ROW WHEN ({joint.made_request('old', 'new')})"
+    )
     for guarded in GUARDED:
         table, once = guarded.table, ", ".join((guarded.id, *guarded.write_once))
         if guarded.machine is not JOB:
@@ -210,6 +214,7 @@ def _written(schema: str) -> str:
     """
     lookups = {guarded.machine.name: just_moved(guarded, "n", _WRITTEN_HERE) for guarded in GUARDED}
     lookups["EXECUTION"] = joint.just_stepped("n", _WRITTEN_HERE)
+    lookups["REQUEST"] = joint.just_requested("n", _WRITTEN_HERE)
     lookups["MAINTENANCE"] = (
         f"EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.maintenance_id = n.subject AND m.xid = {XID})"
     )
@@ -391,6 +396,16 @@ def _note(schema: str, door: str, event: str, what: str, rows: str = "") -> str:
         f"    SELECT g.epoch, g.xid, g.machine, g.subject,\n      {last}\n        + row_number() OVER (),\n"
         f"      g.target, g.target, '{event}', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,\n"
         f"      g.maintenance_id, g.at\n    FROM {said}\n    CROSS JOIN {opened};\n"
+    )
+
+
+def _job_requested(schema: str, epoch: str) -> str:
+    """Return the body that journals a request to cancel."""
+    door = f"(SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = {XID})"
+    values = joint.request_values("NEW", epoch=epoch, xid=XID, door=door)
+    return (
+        f"BEGIN\n  INSERT INTO {schema}holdfast_journal\n    ({joint.REQUEST_COLUMNS})\n"
+        f"  VALUES\n    ({values});\n  RETURN NULL;\nEND"
     )
 
 

@@ -196,6 +196,24 @@ BEGIN
           END
         )
       )
+      WHEN 'REQUEST' THEN EXISTS (
+        SELECT 1 FROM {schema}holdfast_jobs r
+        WHERE r.job_id = n.subject
+        AND r.attempts = n.version
+        AND r.cancel_move_id = n.move_id
+        AND (
+          r.xmin = pg_current_xact_id()::xid
+          OR CASE
+          WHEN (
+            (pg_current_xact_id()::text::bigint >> 32) << 32
+          ) + r.xmin::text::bigint > pg_current_xact_id()::text::bigint
+          THEN pg_xact_status(
+            (((pg_current_xact_id()::text::bigint >> 32) << 32) + r.xmin::text::bigint)::text::xid8
+          ) = 'in progress'
+          ELSE false
+          END
+        )
+      )
       WHEN 'MAINTENANCE' THEN EXISTS (
         SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.maintenance_id = n.subject
@@ -384,7 +402,7 @@ BEGIN
                 AND n.state = 'pending'
                 AND o.status IN ('LEASED', 'IN_PROGRESS')
                 AND n.status IS NULL
-                AND n.event IN ('retry', 'expire', 'give_back')
+                AND n.event IN ('retry', 'expire', 'revoke', 'give_back')
                 AND n.version = o.version + 2
                 AND n.attempts = o.attempts
                 AND n.lease_token IS NOT DISTINCT FROM o.lease_token
@@ -491,6 +509,14 @@ BEGIN
         THEN {schema}holdfast_refuse(
           'HF012 retention has deleted the payload, so the record cannot change its state',
           'JOB ' || n.job_id || ', ' || coalesce(o.state, 'nothing') || ' to ' || n.state || ' by ' || n.event)
+      WHEN o.cancel_asked_at IS NOT NULL
+        AND o.status IS NOT NULL
+        AND n.status IS NULL
+        AND n.event <> 'cancel'
+        AND door IS NULL
+        THEN {schema}holdfast_refuse(
+          'HF001 the transition table does not allow this event between these states and versions',
+          'JOB ' || n.job_id || ', ' || coalesce(o.state, 'nothing') || ' to ' || n.state || ' by ' || n.event)
       WHEN (
           (
             NOT (n.state <> o.state OR n.status IS DISTINCT FROM o.status)
@@ -517,25 +543,49 @@ BEGIN
               OR n.reason IS DISTINCT FROM o.reason
               OR n.move_id IS DISTINCT FROM o.move_id
               OR n.grant_id IS DISTINCT FROM o.grant_id
-              OR n.cancel_by IS DISTINCT FROM o.cancel_by
-              OR n.cancel_reason IS DISTINCT FROM o.cancel_reason
-              OR n.cancel_move_id IS DISTINCT FROM o.cancel_move_id
               OR n.lost IS DISTINCT FROM o.lost
               OR (
                 o.state <> 'running'
                 AND (
                   n.progress IS DISTINCT FROM o.progress
                   OR n.progress_note IS DISTINCT FROM o.progress_note
-                  OR n.cancel_asked_at IS DISTINCT FROM o.cancel_asked_at
                 )
               )
-              OR (o.cancel_asked_at IS NOT NULL AND n.cancel_asked_at IS DISTINCT FROM o.cancel_asked_at)
             )
           )
           OR (
             (n.state <> o.state OR n.status IS DISTINCT FROM o.status)
             AND n.result IS DISTINCT FROM o.result
             AND (o.result IS NOT NULL OR n.status IS NULL OR n.status NOT IN ('COMMITTED', 'DONE'))
+          )
+          OR (
+            (
+              n.cancel_asked_at IS DISTINCT FROM o.cancel_asked_at
+              OR n.cancel_by IS DISTINCT FROM o.cancel_by
+              OR n.cancel_reason IS DISTINCT FROM o.cancel_reason
+              OR n.cancel_move_id IS DISTINCT FROM o.cancel_move_id
+            )
+            AND (
+              (
+                o.cancel_asked_at IS NULL
+                AND n.cancel_asked_at IS NOT NULL
+                AND n.cancel_by IS NOT NULL
+                AND n.cancel_move_id IS NOT NULL
+                AND o.status IN ('LEASED', 'IN_PROGRESS')
+                AND n.status = o.status
+              )
+              OR (
+                n.cancel_asked_at IS NULL
+                AND n.cancel_by IS NULL
+                AND n.cancel_reason IS NULL
+                AND n.cancel_move_id IS NULL
+                AND (n.state = 'pending' OR n.attempts > o.attempts)
+              )
+            ) IS NOT TRUE
+          )
+          OR (
+            n.lost IS DISTINCT FROM o.lost
+            AND (n.lost = coalesce(o.lost, 0) + 1 AND o.status IS NOT NULL AND n.status IS NULL) IS NOT TRUE
           )
         )
         AND door IS NULL
@@ -637,6 +687,19 @@ BEGIN
     CROSS JOIN {schema}holdfast_journal g
     WHERE g.machine = 'MAINTENANCE' AND g.subject = door AND g.version = 1;
   END IF;
+  RETURN NULL;
+END
+$holdfast$;
+
+-- function: holdfast_jobs_requested
+CREATE FUNCTION holdfast_jobs_requested LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  INSERT INTO {schema}holdfast_journal
+    (machine, subject, version, source, target, epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at)
+  VALUES
+    ('REQUEST', NEW.job_id, NEW.attempts, NULL, 'requested', {epoch}, pg_current_xact_id()::text::bigint,
+    'request_cancel', NEW.cancel_by, NEW.cancel_reason, NEW.attempts, NEW.cancel_move_id,
+    (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint), NEW.cancel_asked_at);
   RETURN NULL;
 END
 $holdfast$;
@@ -3023,6 +3086,9 @@ CREATE TRIGGER holdfast_jobs_once AFTER UPDATE OF operation, queue, priority, hi
 
 -- trigger: holdfast_calls holdfast_calls_once
 CREATE TRIGGER holdfast_calls_once AFTER UPDATE OF job_id, operation_version, client, key, payload, digest, max_attempts, replay_attempts, replaces, created_at ON holdfast_calls FOR EACH ROW WHEN (new.job_id IS DISTINCT FROM old.job_id OR new.operation_version IS DISTINCT FROM old.operation_version OR new.client IS DISTINCT FROM old.client OR new.key IS DISTINCT FROM old.key OR new.payload IS DISTINCT FROM old.payload OR new.digest IS DISTINCT FROM old.digest OR new.max_attempts IS DISTINCT FROM old.max_attempts OR new.replay_attempts IS DISTINCT FROM old.replay_attempts OR new.replaces IS DISTINCT FROM old.replaces OR new.created_at IS DISTINCT FROM old.created_at) EXECUTE FUNCTION holdfast_calls_once();
+
+-- trigger: holdfast_jobs holdfast_jobs_requested
+CREATE TRIGGER holdfast_jobs_requested AFTER UPDATE OF cancel_asked_at ON holdfast_jobs FOR EACH ROW WHEN (old.cancel_asked_at IS NULL AND new.cancel_asked_at IS NOT NULL AND new.cancel_by IS NOT NULL AND new.cancel_move_id IS NOT NULL) EXECUTE FUNCTION holdfast_jobs_requested();
 
 -- trigger: holdfast_jobs holdfast_jobs_born
 CREATE TRIGGER holdfast_jobs_born AFTER INSERT ON holdfast_jobs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_jobs_born();

@@ -16,7 +16,7 @@ SELECT {execution_columns}, e.event, e.actor, e.reason, e.move_id
 SELECT {journal_columns}, g.epoch, g.xid, g.record
   FROM holdfast_edges g
  WHERE g.record BETWEEN :low AND :high
-   AND (g.machine = 'JOB' OR (g.machine = 'EXECUTION' AND g.subject IS DISTINCT FROM g.record));
+   AND (g.machine IN ('JOB', 'REQUEST') OR (g.machine = 'EXECUTION' AND g.subject IS DISTINCT FROM g.record));
 
 -- name: grants_to_check
 SELECT grant_id, state, version, history_from, created_at, updated_at
@@ -131,6 +131,8 @@ SELECT g.machine, g.subject, g.seq, g.epoch, g.xid
   FROM holdfast_journal g
  WHERE g.seq > :after AND g.seq <= :until AND NOT CASE g.machine
    WHEN 'JOB' THEN EXISTS (SELECT 1 FROM holdfast_jobs r WHERE r.job_id = g.subject)
+   WHEN 'REQUEST' THEN EXISTS (
+     SELECT 1 FROM holdfast_jobs r WHERE r.job_id = g.subject AND g.version BETWEEN 1 AND r.attempts)
    WHEN 'EXECUTION' THEN EXISTS (
      SELECT 1 FROM holdfast_jobs r
       WHERE r.job_id = g.subject / 1000000 AND g.subject - r.job_id * 1000000 BETWEEN 1 AND r.attempts)

@@ -26,6 +26,12 @@ SELECT {current_attempt}, {job_columns}
   FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.job_id = :job_id AND j.lease_expires_at IS NOT NULL;
 
+-- name: requested_attempts
+SELECT {current_attempt}, {job_columns}
+  FROM {each}(:rows) r {ordered} JOIN holdfast_jobs j ON j.job_id = r.{number}
+  {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.cancel_asked_at IS NOT NULL AND j.lease_expires_at IS NOT NULL;
+
 -- name: anything_to_check
 -- A job that runs or a seal: in a ledger without any of these the check at open can find nothing.
 SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NULL)

@@ -9,7 +9,7 @@ SELECT j.history_from FROM holdfast_jobs j WHERE j.job_id = :job_id;
 SELECT {journal_columns} FROM holdfast_edges g
  WHERE (g.record = :job_id
         OR g.record BETWEEN CAST(:job_id AS bigint) * 1000000 AND CAST(:job_id AS bigint) * 1000000 + 999999)
-   AND ((g.machine = 'JOB' AND g.subject = :job_id)
+   AND ((g.machine IN ('JOB', 'REQUEST') AND g.subject = :job_id)
         OR (g.machine = 'EXECUTION'
             AND g.subject BETWEEN CAST(:job_id AS bigint) * 1000000 AND CAST(:job_id AS bigint) * 1000000 + 999999))
    AND NOT EXISTS (SELECT 1 FROM holdfast_journal r WHERE r.seq = g.seq AND r.machine = 'JOB' AND r.version < :first)

@@ -10,6 +10,7 @@ UPDATE holdfast_jobs
        lease_token = max(coalesce(lease_token, 0) + 1, :token), lease_owner = :owner,
        lease_expires_at = coalesce((SELECT value FROM json_each(:leases) WHERE key = operation), :expires),
        last_attempt_at = :now, started_at = :started, excuse_code = NULL, excuse_message = NULL,
+       cancel_asked_at = NULL, cancel_by = NULL, cancel_reason = NULL, cancel_move_id = NULL,
        updated_at = max(updated_at, :now), event = :event, actor = :owner, reason = NULL, move_id = :move_id,
        grant_id = NULL
  WHERE job_id IN (
@@ -35,6 +36,7 @@ UPDATE holdfast_jobs
        lease_token = max(coalesce(lease_token, 0) + 1, :token), lease_owner = :owner,
        lease_expires_at = coalesce((SELECT value FROM json_each(:leases) WHERE key = operation), :expires),
        last_attempt_at = :now, started_at = :started, excuse_code = NULL, excuse_message = NULL,
+       cancel_asked_at = NULL, cancel_by = NULL, cancel_reason = NULL, cancel_move_id = NULL,
        updated_at = max(updated_at, :now), event = :event, actor = :owner, reason = NULL, move_id = :move_id,
        grant_id = NULL
  WHERE job_id IN (
@@ -56,11 +58,12 @@ UPDATE holdfast_jobs AS j
    AND lease_expires_at > :now;
 
 -- name: move_attempts
--- s: status before, state and status after, edges, event, excused, lease_live
+-- s: status before, state and status after, edges, event, excused, lost, lease_live. A request to cancel that was made
+-- since the attempt was read keeps it from ending in another way.
 -- k: job_id, which of s, token, owner, run_at, result, error code and message, quarantine code
 WITH s AS MATERIALIZED (
   SELECT key, value ->> 0 AS source, value ->> 1 AS state, value ->> 2 AS status, value ->> 3 AS edges,
-    value ->> 4 AS event, value ->> 5 AS excused, value ->> 6 AS lease_live
+    value ->> 4 AS event, value ->> 5 AS excused, value ->> 6 AS lost, value ->> 7 AS lease_live
     FROM json_each(:shapes)),
 k AS (
   SELECT r.value ->> 0 AS job_id, r.value ->> 1 AS shape, r.value ->> 2 AS token, r.value ->> 3 AS owner,
@@ -78,12 +81,13 @@ UPDATE holdfast_jobs AS j
        excuse_code = iif(s.excused, k.error_code, NULL), excuse_message = iif(s.excused, k.error_message, NULL),
        quarantine_code = k.quarantine_code, progress = iif(s.status IS NULL, NULL, j.progress),
        progress_note = iif(s.status IS NULL, NULL, j.progress_note),
-       cancel_asked_at = iif(s.status IS NULL, NULL, j.cancel_asked_at),
+       lost = iif(s.lost, coalesce(j.lost, 0) + 1, j.lost),
        updated_at = max(j.updated_at, :now), event = s.event, actor = :actor, reason = :reason, move_id = :move_id,
        grant_id = NULL
   FROM k CROSS JOIN s ON s.key = k.shape
  WHERE j.job_id = k.job_id AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.status = s.source
    AND (s.lease_live IS NULL OR s.lease_live = (j.lease_expires_at > :now))
+   AND (j.cancel_asked_at IS NULL OR s.status IS NOT NULL OR s.event = 'cancel')
 RETURNING job_id;
 
 -- name: keep_tracebacks

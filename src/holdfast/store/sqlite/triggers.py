@@ -86,6 +86,10 @@ def _job_triggers(epoch: str) -> Iterator[str]:
     yield _writer(f"{table}_stepped", head, "NEW.state = OLD.state AND NEW.status IS DISTINCT FROM OLD.status", moved)
     aborted = f"  INSERT INTO holdfast_aborted\n    ({joint.ABORTED_COLUMNS})\n  VALUES\n    ({{}});\n"
     values = joint.aborted_values("OLD", "NEW", flag="{}")
+    request = joint.request_values("NEW", epoch=epoch, xid="0", door=DOOR)
+    body = f"  INSERT INTO holdfast_journal\n    ({joint.REQUEST_COLUMNS})\n  VALUES\n    ({request});\n"
+    asked = f"AFTER UPDATE OF cancel_asked_at ON {table}"
+    yield _writer(f"{table}_requested", asked, joint.made_request("OLD", "NEW"), body)
     yield _writer(f"{table}_aborted", head, joint.ended("OLD", "NEW"), aborted.format(values))
 
 
@@ -254,6 +258,7 @@ def _delta(source: str, target: str) -> str:
 def _journal_triggers() -> Iterator[str]:
     lookups = {guarded.machine.name: just_moved(guarded, "NEW") for guarded in GUARDED}
     lookups["EXECUTION"] = joint.just_stepped("NEW")
+    lookups["REQUEST"] = joint.just_requested("NEW")
     moved = " ".join(f"WHEN '{name}' THEN {condition.format(schema='')}" for name, condition in lookups.items())
     door = "WHEN 'MAINTENANCE' THEN EXISTS (SELECT 1 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)"
     # A column takes any number here, so 1.5 is ruled out too.

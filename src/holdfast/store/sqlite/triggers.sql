@@ -168,7 +168,7 @@ WHEN (
             AND NEW.state = 'pending'
             AND OLD.status IN ('LEASED', 'IN_PROGRESS')
             AND NEW.status IS NULL
-            AND NEW.event IN ('retry', 'expire', 'give_back')
+            AND NEW.event IN ('retry', 'expire', 'revoke', 'give_back')
             AND NEW.version = OLD.version + 2
             AND NEW.attempts = OLD.attempts
             AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
@@ -272,6 +272,12 @@ WHEN (
     AND NEW.state = 'pending'
     AND EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = NEW.job_id AND c.payload IS NULL)
   ) OR (
+    OLD.cancel_asked_at IS NOT NULL
+    AND OLD.status IS NOT NULL
+    AND NEW.status IS NULL
+    AND NEW.event <> 'cancel'
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
     (
       (
         NOT (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
@@ -298,25 +304,53 @@ WHEN (
           OR NEW.reason IS DISTINCT FROM OLD.reason
           OR NEW.move_id IS DISTINCT FROM OLD.move_id
           OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
-          OR NEW.cancel_by IS DISTINCT FROM OLD.cancel_by
-          OR NEW.cancel_reason IS DISTINCT FROM OLD.cancel_reason
-          OR NEW.cancel_move_id IS DISTINCT FROM OLD.cancel_move_id
           OR NEW.lost IS DISTINCT FROM OLD.lost
           OR (
             OLD.state <> 'running'
             AND (
               NEW.progress IS DISTINCT FROM OLD.progress
               OR NEW.progress_note IS DISTINCT FROM OLD.progress_note
-              OR NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at
             )
           )
-          OR (OLD.cancel_asked_at IS NOT NULL AND NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at)
         )
       )
       OR (
         (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
         AND NEW.result IS DISTINCT FROM OLD.result
         AND (OLD.result IS NOT NULL OR NEW.status IS NULL OR NEW.status NOT IN ('COMMITTED', 'DONE'))
+      )
+      OR (
+        (
+          NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at
+          OR NEW.cancel_by IS DISTINCT FROM OLD.cancel_by
+          OR NEW.cancel_reason IS DISTINCT FROM OLD.cancel_reason
+          OR NEW.cancel_move_id IS DISTINCT FROM OLD.cancel_move_id
+        )
+        AND (
+          (
+            OLD.cancel_asked_at IS NULL
+            AND NEW.cancel_asked_at IS NOT NULL
+            AND NEW.cancel_by IS NOT NULL
+            AND NEW.cancel_move_id IS NOT NULL
+            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
+            AND NEW.status = OLD.status
+          )
+          OR (
+            NEW.cancel_asked_at IS NULL
+            AND NEW.cancel_by IS NULL
+            AND NEW.cancel_reason IS NULL
+            AND NEW.cancel_move_id IS NULL
+            AND (NEW.state = 'pending' OR NEW.attempts > OLD.attempts)
+          )
+        ) IS NOT TRUE
+      )
+      OR (
+        NEW.lost IS DISTINCT FROM OLD.lost
+        AND (
+          NEW.lost = coalesce(OLD.lost, 0) + 1
+          AND OLD.status IS NOT NULL
+          AND NEW.status IS NULL
+        ) IS NOT TRUE
       )
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -407,7 +441,7 @@ BEGIN
             AND NEW.state = 'pending'
             AND OLD.status IN ('LEASED', 'IN_PROGRESS')
             AND NEW.status IS NULL
-            AND NEW.event IN ('retry', 'expire', 'give_back')
+            AND NEW.event IN ('retry', 'expire', 'revoke', 'give_back')
             AND NEW.version = OLD.version + 2
             AND NEW.attempts = OLD.attempts
             AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
@@ -510,6 +544,12 @@ BEGIN
     OLD.state = 'quarantined'
     AND NEW.state = 'pending'
     AND EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = NEW.job_id AND c.payload IS NULL);
+  SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
+    OLD.cancel_asked_at IS NOT NULL
+    AND OLD.status IS NOT NULL
+    AND NEW.status IS NULL
+    AND NEW.event <> 'cancel'
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
       (
@@ -537,25 +577,53 @@ BEGIN
           OR NEW.reason IS DISTINCT FROM OLD.reason
           OR NEW.move_id IS DISTINCT FROM OLD.move_id
           OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
-          OR NEW.cancel_by IS DISTINCT FROM OLD.cancel_by
-          OR NEW.cancel_reason IS DISTINCT FROM OLD.cancel_reason
-          OR NEW.cancel_move_id IS DISTINCT FROM OLD.cancel_move_id
           OR NEW.lost IS DISTINCT FROM OLD.lost
           OR (
             OLD.state <> 'running'
             AND (
               NEW.progress IS DISTINCT FROM OLD.progress
               OR NEW.progress_note IS DISTINCT FROM OLD.progress_note
-              OR NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at
             )
           )
-          OR (OLD.cancel_asked_at IS NOT NULL AND NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at)
         )
       )
       OR (
         (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
         AND NEW.result IS DISTINCT FROM OLD.result
         AND (OLD.result IS NOT NULL OR NEW.status IS NULL OR NEW.status NOT IN ('COMMITTED', 'DONE'))
+      )
+      OR (
+        (
+          NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at
+          OR NEW.cancel_by IS DISTINCT FROM OLD.cancel_by
+          OR NEW.cancel_reason IS DISTINCT FROM OLD.cancel_reason
+          OR NEW.cancel_move_id IS DISTINCT FROM OLD.cancel_move_id
+        )
+        AND (
+          (
+            OLD.cancel_asked_at IS NULL
+            AND NEW.cancel_asked_at IS NOT NULL
+            AND NEW.cancel_by IS NOT NULL
+            AND NEW.cancel_move_id IS NOT NULL
+            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
+            AND NEW.status = OLD.status
+          )
+          OR (
+            NEW.cancel_asked_at IS NULL
+            AND NEW.cancel_by IS NULL
+            AND NEW.cancel_reason IS NULL
+            AND NEW.cancel_move_id IS NULL
+            AND (NEW.state = 'pending' OR NEW.attempts > OLD.attempts)
+          )
+        ) IS NOT TRUE
+      )
+      OR (
+        NEW.lost IS DISTINCT FROM OLD.lost
+        AND (
+          NEW.lost = coalesce(OLD.lost, 0) + 1
+          AND OLD.status IS NOT NULL
+          AND NEW.status IS NULL
+        ) IS NOT TRUE
       )
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -754,6 +822,21 @@ BEGIN
     CASE WHEN NEW.event = 'release' THEN NEW.grant_id END,
     {epoch}, 0, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+-- trigger: holdfast_jobs_requested
+CREATE TRIGGER holdfast_jobs_requested AFTER UPDATE OF cancel_asked_at ON holdfast_jobs
+WHEN OLD.cancel_asked_at IS NULL
+  AND NEW.cancel_asked_at IS NOT NULL
+  AND NEW.cancel_by IS NOT NULL
+  AND NEW.cancel_move_id IS NOT NULL
+BEGIN
+  INSERT INTO holdfast_journal
+    (machine, subject, version, source, target, epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at)
+  VALUES
+    ('REQUEST', NEW.job_id, NEW.attempts, NULL, 'requested', {epoch}, 0,
+    'request_cancel', NEW.cancel_by, NEW.cancel_reason, NEW.attempts, NEW.cancel_move_id,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.cancel_asked_at);
 END;
 
 -- trigger: holdfast_jobs_aborted
@@ -2897,6 +2980,13 @@ WHEN (
           AND r.status = NEW.target
           AND r.move_id = NEW.move_id
         )
+        WHEN 'REQUEST'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_jobs r
+          WHERE r.job_id = NEW.subject
+          AND r.attempts = NEW.version
+          AND r.cancel_move_id = NEW.move_id
+        )
         WHEN 'MAINTENANCE'
         THEN EXISTS (SELECT 1 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)
         ELSE 0
@@ -2981,6 +3071,13 @@ BEGIN
           AND r.attempts = NEW.subject % 1000000
           AND r.status = NEW.target
           AND r.move_id = NEW.move_id
+        )
+        WHEN 'REQUEST'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_jobs r
+          WHERE r.job_id = NEW.subject
+          AND r.attempts = NEW.version
+          AND r.cancel_move_id = NEW.move_id
         )
         WHEN 'MAINTENANCE'
         THEN EXISTS (SELECT 1 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
-from holdfast.core.machines import EXEC_IDS, EXECUTION, GRANT, JOB, PROCEDURE, SETTING, STEP, SWITCH, VALUE
+from holdfast.core.machines import EXEC_IDS, EXECUTION, GRANT, JOB, PROCEDURE, REQUEST, SETTING, STEP, SWITCH, VALUE
 from holdfast.core.records import Execution, Job
 from holdfast.core.seals import Seal
 from holdfast.store.migrations import DOOR_OPEN, drift, require_ledger
@@ -218,6 +218,7 @@ class Evidence:
                     job=job,
                     history=history,
                     tried=tried,
+                    requests=tuple(entry for entry, _ in edges if entry.machine == REQUEST.name),
                     journalled=frozenset(exec_id % EXEC_IDS for exec_id in steps),
                     lease_token=row[-2],
                     checkpoints=checkpoints.get(job.job_id, 0),

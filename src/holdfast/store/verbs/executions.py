@@ -137,6 +137,12 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         }
         won = self._write("move_attempts", list(rows.values()), shapes=encoded(list(shapes)), **signature)
         lost = {i for i, row in rows.items() if row[0] not in won} | {i for i in stale if isinstance(answers[i], Move)}
+        if lost:
+            from holdfast.store.verbs.recovery import cancelled  # noqa: PLC0415 - most moves are written
+
+            for i, answer in cancelled(self, {i: moves[i] for i in lost}, actor=actor, reason=reason, now=now).items():
+                answers[i] = answer
+                lost.discard(i)
         return [_lease_lost(moves[i][0]) if i in lost else answer for i, answer in enumerate(answers)]
 
     def _complete(self, moves: Sequence[tuple[Attempt, object]], signature: dict[str, object]) -> set[int]:
@@ -193,9 +199,13 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         )
         return len(stored) == len(values)
 
-    def request_cancel(self, job_id: int) -> bool:
+    def request_cancel(self, job_id: int, *, actor: str, reason: str | None = None) -> bool:
         """Request that the execution that holds a job stops; return whether there is one."""
-        return bool(self._run("ask_cancel", job_id=job_id, now=self._store.time_parameter()))
+        return bool(self._run("ask_cancel", job_id=job_id, **self._signature(actor, reason)))
+
+    def requested(self, job_ids: Iterable[int]) -> list[Attempt]:
+        """Return those of the jobs' current attempts whose cancellation was requested."""
+        return [self._attempt(row) for row in self._run("requested_attempts", rows=encoded(sorted(set(job_ids))))]
 
     def expired_attempts(self, at: datetime | None, n: int) -> list[Attempt]:
         """Return up to n attempts whose lease expired before `at`, locked until this transaction ends."""
@@ -215,7 +225,7 @@ def _attempt_row(attempt: Attempt, move: Move, shapes: Shapes) -> list[object]:
     step, job = step_of(move, EXECUTION.name), move.step(JOB)
     status = None if step.target == ExecutionStatus.ABORTED else step.target
     state, edges, event = (job.target, job.edges, job.event) if job else (JobState.RUNNING, 0, step.event)
-    shape = step.source, state, status, edges, event, int(move.excused), move.lease_live
+    shape = step.source, state, status, edges, event, int(move.excused), int(move.lost), move.lease_live
     return [
         attempt.job.job_id, shapes.setdefault(shape, len(shapes)), move.token, attempt.execution.lease_owner,
         time_text(move.run_at) if move.run_at else None, move.result, move.error_code, move.error_message,

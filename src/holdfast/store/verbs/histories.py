@@ -91,6 +91,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     job: Job
     history: History
     tried: tuple[Tried, ...]  # lowest attempt first
+    requests: tuple[Entry, ...]  # to cancel an attempt
     journalled: frozenset[int]  # the attempts that the kept rows of the journal name
     lease_token: int | None
     checkpoints: int

@@ -1,10 +1,11 @@
-"""The recovery of attempts whose lease has expired.
+"""The recovery of attempts whose lease has expired, and of ends that a request to cancel has changed.
 
 Invariants: only an attempt with an expired lease is ended; what has committed is finished, never run again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,25 @@ from holdfast.core.records import Attempt
 
 if TYPE_CHECKING:
     from holdfast.store.verbs.executions import ExecutionWrites
+
+
+def cancelled(
+    executions: ExecutionWrites,
+    moves: Mapping[int, tuple[Attempt, object]],
+    *,
+    actor: str,
+    reason: str | None,
+    now: datetime,
+) -> dict[int, Move | Refused]:
+    """Write again those moves that were not written because a cancellation was requested after the attempt was read."""
+    requested = {attempt.token: attempt for attempt in executions.requested([a.job_id for a, _ in moves.values()])}
+    again = {
+        i: (requested[attempt.token], command)
+        for i, (attempt, command) in moves.items()
+        if attempt.token in requested and attempt.execution.cancel_asked_at is None
+    }
+    answers = executions.move(list(again.values()), actor=actor, reason=reason, now=now) if again else []
+    return dict(zip(again, answers, strict=True))
 
 
 def recovered(
