@@ -61,7 +61,9 @@ def test_no_case_of_a_listed_test_is_left_out_on_postgres() -> None:
 def test_every_guard_of_decide_has_a_fault() -> None:
     """What `decide` refuses with a code of its own, a fault accepts; the transition table refuses the rest."""
     core = SOURCE / "holdfast" / "core"
-    bodies = [ast.parse((core / name).read_text(encoding="utf-8")).body for name in ("decide.py", "governed.py")]
+    bodies = [
+        ast.parse((core / name).read_text(encoding="utf-8")).body for name in ("decide.py", "rulings.py", "governed.py")
+    ]
     refused = {
         (function.name, node.args[0].value)
         for function in itertools.chain(*bodies)

@@ -7,6 +7,7 @@ from holdfast.model.guards import AUTOMATIC, BUDGETED, KEEPS, LOST, SPENT
 from tests.faults.seeded import Broken, Patch, SeededFault
 
 FILE = "core/decide.py"
+RULINGS = ("_replay", "_put_back", "_take_out", "_expire", "_revoke")
 NEVER = "if False:"
 TESTS = ("tests/core/test_decide.py",)
 
@@ -20,7 +21,9 @@ def _broken(invariant: str) -> Broken:
 
 
 def _file(function: str) -> str:
-    """Return where a guard is: those of governance have a module of their own."""
+    """Return where a guard is: those of governance have a module of their own, and those of what no worker does."""
+    if function in RULINGS:
+        return "core/rulings.py"
     return "core/governed.py" if function.endswith("_event") or function == "_release" else FILE
 
 
@@ -39,7 +42,11 @@ def _guard(name: str, meaning: str, function: str, code: str, condition: str, *,
 def _answer(name: str, meaning: str, function: str, old: str, new: str, *, breaks: Broken) -> SeededFault:
     """Return the fault that makes a function answer something else."""
     return SeededFault(
-        id=f"decide.{name}", meaning=meaning, patches=(Patch(FILE, function, old, new),), tests=TESTS, breaks=breaks
+        id=f"decide.{name}",
+        meaning=meaning,
+        patches=(Patch(_file(function), function, old, new),),
+        tests=TESTS,
+        breaks=breaks,
     )
 
 
@@ -193,7 +200,7 @@ ATTEMPTS = (
         "expiry_ignores_the_budget",
         "A job whose lease expired is pending again whatever it has spent.",
         "_expire",
-        'event = "expire" if job.may_retry else',
+        'event = "expire" if excused or job.may_retry else',
         'event = "expire" if True else',
         breaks=_broken(AUTOMATIC),
     ),
