@@ -5,6 +5,7 @@ Invariants: the expectations here are written out by hand, as the design draws t
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -419,7 +420,11 @@ def test_digests_are_the_same_in_every_process() -> None:
     program = "from holdfast.core.machines import MACHINES; print(*(m.digest for m in MACHINES.values()))"
     for seed in ("0", "1"):
         done = subprocess.run(
-            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert done.stdout.split() == [machine.digest for machine in MACHINES.values()]
 

@@ -1,17 +1,15 @@
 """Ledgers for tests: each is a copy of one that was made once in this process and closed.
 
-Invariants: a test's ledger is its own; a copy has everything that `make` wrote, and with `new_id` an id of its own;
-only the process that made an original removes it.
+Invariants: a test's ledger is its own; a copy has everything that `make` wrote; with `new_id` a copy has an id of its
+own, on PostgreSQL the same as every ninth copy, which no test makes; only the process that made an original removes it.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import os
-import shutil
 import sqlite3
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -25,8 +23,10 @@ from holdfast.store import Clock, Store, create_store, open_store
 from tests.support.postgres import Server, copy_database, tmpfs_directory
 
 T = TypeVar("T")
+READ_ID = "SELECT value FROM holdfast_meta WHERE name = 'ledger_id'"
 NEW_ID = "UPDATE holdfast_meta SET value = '{}' WHERE name = 'ledger_id'"
 GUARD = "holdfast_meta_update"  # refuses another id; taken off for a moment, so that no door is journalled
+IDS = 8  # templates on a PostgreSQL server that differ by their id: giving each copy one takes a third of its time
 
 
 class Original(Generic[T]):
@@ -37,65 +37,64 @@ class Original(Generic[T]):
 
     def __init__(self, make: Callable[[str], T], *, new_id: bool = False) -> None:
         self._make, self._new_id = make, new_id
-        self._file: tuple[Path, T] | None = None
-        self._databases: dict[str, tuple[str, T]] = {}  # by the URL of the server
+        self._file: tuple[bytes, bytes, T] | None = None  # the content, the id in it, what `make` returned
+        self._databases: dict[str, tuple[deque[str], T]] = {}  # the templates and what `make` returned, by server
 
     def to_file(self, url: str) -> T:
         """Make a SQLite file, which does not exist yet, a copy."""
         if self._file is None:
-            directory = Path(tempfile.mkdtemp(prefix="holdfast-original-", dir=tmpfs_directory()))
-            atexit.register(_remove, directory, os.getpid())
-            self._file = directory / "ledger.db", self._make(f"sqlite:///{directory / 'ledger.db'}")
-        shutil.copy(self._file[0], url.removeprefix("sqlite:///"))
-        if self._new_id:
-            with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
-                [[guard]] = file.execute("SELECT sql FROM sqlite_master WHERE name = ?", (GUARD,))
-                for statement in (f"DROP TRIGGER {GUARD}", NEW_ID.format(uuid4().hex), guard):
-                    file.execute(statement)
-        return self._file[1]
+            with tempfile.TemporaryDirectory(prefix="holdfast-original-", dir=tmpfs_directory()) as directory:
+                path = Path(directory) / "ledger.db"
+                made = self._make(f"sqlite:///{path}")
+                with contextlib.closing(sqlite3.connect(path)) as file:
+                    [[found]] = file.execute(READ_ID)
+                self._file = path.read_bytes(), found.encode(), made
+        content, found, made = self._file
+        # In the bytes, since a connection that changes the id would first read the whole schema.
+        content = content.replace(found, uuid4().hex.encode()) if self._new_id else content
+        Path(url.removeprefix("sqlite:///")).write_bytes(content)
+        return made
 
     def to_database(self, server: Server) -> tuple[str, T]:
         """Create a database that is a copy, and return its URL."""
         server.start()
-        name, made = self._database(server.url(), server.create_database)
-        url = server.create_database(template=name)
-        self._identify(url)
-        return url, made
+        template, made = self._template(server.url(), lambda template: server.create_database(template=template))
+        return server.create_database(template=template), made
 
     def instead_of(self, url: str) -> T:
         """Replace an empty PostgreSQL database by a copy with the same name."""
         at, _, name = url.rpartition("/")
         with psycopg.connect(f"{at}/postgres", autocommit=True) as admin:
 
-            def create() -> str:
+            def create(template: str) -> str:
                 made = f"test_{uuid4().hex[:12]}"
-                copy_database(admin, made, "template1")
+                copy_database(admin, made, template)
                 return f"{at}/{made}"
 
-            template, made = self._database(f"{at}/postgres", create)
+            template, made = self._template(f"{at}/postgres", create)
             admin.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))
             copy_database(admin, name, template)
-        self._identify(url)
         return made
 
-    def _database(self, server: str, create: Callable[[], str]) -> tuple[str, T]:
+    def _template(self, server: str, create: Callable[[str], str]) -> tuple[str, T]:
+        """Return the name of the next database on a server to copy, and what `make` returned."""
         if server not in self._databases:
-            url = create()
-            self._databases[server] = url.rpartition("/")[2], self._make(url)
-        return self._databases[server]
+            url = create("template1")
+            self._databases[server] = deque([url.rpartition("/")[2]]), self._make(url)
+        templates, made = self._databases[server]
+        if self._new_id and len(templates) < IDS:
+            url = create(templates[0])
+            _identify(url)
+            templates.append(url.rpartition("/")[2])
+        templates.rotate()
+        return templates[0], made
 
-    def _identify(self, url: str) -> None:
-        if self._new_id:
-            with psycopg.connect(url) as session:
-                change, alter = NEW_ID.format(uuid4().hex), "ALTER TABLE holdfast_meta"
-                for statement in (f"{alter} DISABLE TRIGGER {GUARD}", change, f"{alter} ENABLE ALWAYS TRIGGER {GUARD}"):
-                    session.execute(statement.encode())
 
-
-def _remove(directory: Path, owner_pid: int) -> None:
-    # A forked child inherits the exit handler, but not the directory.
-    if os.getpid() == owner_pid:
-        shutil.rmtree(directory, ignore_errors=True)
+def _identify(url: str) -> None:
+    with psycopg.connect(url) as session:
+        change, alter = NEW_ID.format(uuid4().hex), "ALTER TABLE holdfast_meta"
+        for statement in (f"{alter} DISABLE TRIGGER {GUARD}", change, f"{alter} ENABLE ALWAYS TRIGGER {GUARD}"):
+            session.execute(statement.encode())
 
 
 @cache

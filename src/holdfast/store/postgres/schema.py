@@ -178,8 +178,8 @@ class PostgresSchema(Store[LedgerConnection]):
         present = {name: _said(text.replace(f"{self.schema}.", "")) for name, text in found.items()}
         expected = {
             name.replace(f"{FIRST}_", f"{partition}_"): text.replace(FIRST, partition)
-            for name, text in unique_indexes(self.dialect).items()
             for partition in self._partitions(connection)
+            for name, text in unique_indexes(self.dialect).items()
         }
         return {name for name, text in expected.items() if present.get(name) != _said(text)}
 
@@ -214,6 +214,7 @@ def _said(index: str) -> list[str]:
     return [word for word in words if word.lower() not in _PRINTED]
 
 
+@cache
 def functions(schema: str, epoch: int) -> dict[str, str]:
     """Return the body of every trigger function by its name. `schema` is quoted and ends with a dot."""
     return {
@@ -222,6 +223,7 @@ def functions(schema: str, epoch: int) -> dict[str, str]:
     }
 
 
+@cache
 def triggers() -> dict[tuple[str, str], str]:
     """Return the text of every trigger by (table, name), as `pg_get_triggerdef` prints it."""
     return {
