@@ -21,6 +21,7 @@ from holdfast.core.machines import JOB, PROCEDURE, STEP, SWITCH, VALUE, JobState
 from holdfast.core.records import time_text
 from holdfast.governance.approval import register_approver, revoke_approver
 from holdfast.store import Declared, Lease, Store, Submission, create_store, open_store
+from holdfast.store.verbs.schedules import Tick
 from holdfast.testing import VirtualClock
 from tests.audit.rich import LONG_S, WORKER, Maker, Rich, make_rich
 from tests.enforcement.raw import Client, Hand
@@ -29,7 +30,8 @@ NewUrl = Callable[[str], str]  # the fixture `new_url`
 KINDS = ("sqlite", "postgres")
 TRAVELLING = (
     "meta", "operations", "queues", "grants", "approvers", "procedures", "steps", "collections", "values", "evidence",
-    "switches", "calls", "jobs", "aborted", "checkpoints", "erased", "seals", "archives", "journal",
+    "switches", "settings", "ticks", "calls", "jobs", "aborted", "checkpoints", "erased", "seals", "archives",
+    "journal",
 )  # fmt: skip
 BIG = '{"big":1606938044258990275541962092341162602522202993782792835301377,"ключ":"значение 🪸","small":1e-300}'
 THIRD = 1 / 3
@@ -54,6 +56,10 @@ def make_full(store: Store[Any], clock: VirtualClock) -> Rich:
         transaction.queues.resume("other", actor="operator-1", reason="over")
         transaction.operations.declare({"écho": Declared(version="2.0.0", max_attempts=9)})
         transaction.settings.set("motd: día", "buenos días")
+        for value in ('{"every":60}', '{"every":90}'):
+            assert transaction.configuration.set("note", "día", value, actor="operator-1", reason="más a menudo")
+        tick = Tick(schedule="día", tick_at=clock(), outcome="fired", job_id=odd, at=clock())
+        assert transaction.schedules.record(tick)
         assert transaction.workers.take_duty("fold", 60)
         transaction.workers.seen("worker-1", ["default"], ["echo"], 8)
         assert transaction.leases.acquire("registry", "operator-1", 60)  # which stays behind

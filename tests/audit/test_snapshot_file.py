@@ -25,6 +25,7 @@ from holdfast.core.errors import (
     SnapshotInvalidError,
 )
 from holdfast.store import create_store
+from holdfast.store.migrations import migrations
 from holdfast.store.tables import STAYS, TABLES, Column, Kind, Row, Table
 from holdfast.testing import VirtualClock
 from tests.audit.rich import make_rich
@@ -205,6 +206,9 @@ def test_a_snapshot_that_was_mixed_up_is_refused(sound: Path, tmp_path: Path, ho
     assert caught.value.code == "snapshot_invalid"
 
 
+NEWEST = max(migration.number for migration in migrations("sqlite"))
+
+
 def _nothing(rows: list[list[Any]]) -> None: ...
 
 
@@ -215,8 +219,8 @@ def _nothing(rows: list[list[Any]]) -> None: ...
         ({"holdfast_snapshot": 3}, {"kind": "format", "format": 3}),
         ({"holdfast_snapshot": 0}, {"kind": "format", "format": 0}),
         ({"holdfast_snapshot": "1"}, {"kind": "header"}),
-        ({"schema": 4}, {"kind": "schema", "schema": 4, "holdfast": 2}),
-        ({"schema": 0}, {"kind": "schema", "schema": 0, "holdfast": 2}),
+        ({"schema": NEWEST + 1}, {"kind": "schema", "schema": NEWEST + 1, "holdfast": NEWEST}),
+        ({"schema": 0}, {"kind": "schema", "schema": 0, "holdfast": NEWEST}),
         ({"tables": {}}, {"kind": "tables"}),
         ({"epoch": 2**31}, {"kind": "header"}),
         ({"sequences": {"calls": 2**63}}, {"kind": "header"}),

@@ -310,7 +310,7 @@ def test_effects_may_be_in_another_schema(snapshot: Path, pg_url: str) -> None:
 def test_a_schema_that_is_not_there_is_refused(snapshot: Path, pg_url: str) -> None:
     with pytest.raises(StoreUnavailableError) as caught:
         restore(snapshot, pg_url, RestoreRequest(who="a", why="b"), schema="nowhere")
-    assert caught.value.context == {"schema": "nowhere"}
+    assert caught.value.context == {"schema": "nowhere", "sqlstate": "3F000"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
