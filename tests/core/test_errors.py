@@ -63,6 +63,7 @@ CODES = {
     "RecordNotFoundError": ("record_not_found", 1),
     "ResultExpiredError": ("result_expired", 1),
     "JobUnsuccessfulError": ("job_unsuccessful", 1),
+    "QueueFullError": ("queue_full", 3),
     "SealsBrokenError": ("seals_broken", 1),
     "WaitTimeoutError": ("wait_timeout", 1),
     "RefusedError": ("refused", 3),

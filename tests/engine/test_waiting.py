@@ -294,4 +294,5 @@ async def counted(ledger: Ledger, n: int) -> None:
 def waiting_count(ledger: Ledger) -> int:
     """Return how many waits the thread of a ledger serves."""
     opened = ledger._opened
-    return 0 if opened is None or opened.waiter is None else opened.waiter.requests_waiting
+    waiter = None if opened is None else opened.attendants.get("waiter")
+    return 0 if waiter is None else waiter.requests_waiting

@@ -22,6 +22,7 @@ from holdfast.explain.explain import explain
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, JobVerdict
 from holdfast.explain.pending import AHEAD_MAX
 from holdfast.explain.view import ALIVE_S
+from holdfast.governance.erasure import erase
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.switches import throw
 from holdfast.store import Declared, Submission, create_store
@@ -626,6 +627,18 @@ def test_there_is_no_such_job(verbs: Verbs) -> None:
     with pytest.raises(JobNotFoundError) as caught:
         asked(verbs, 7)
     assert caught.value.context == {"job_id": 7}
+
+
+def test_erased(verbs: Verbs) -> None:
+    job_id = verbs.submit()
+    verbs.rule(verbs.job(job_id), Cancel(), "not wanted")
+    erase(verbs.store, job_id, actor="ann", reason="a request")
+    answer = asked(verbs, job_id)
+    assert codes(answer) == (JobVerdict.FINISHED, ["cancelled", "erased"])
+    evidence = answer.findings[1].evidence
+    assert {name: evidence[name] for name in ("by", "reason", "grant_id", "digest")} == {
+        "by": "ann", "reason": "a request", "grant_id": 1, "digest": verbs.job(job_id).digest,
+    }  # fmt: skip
 
 
 def test_every_code_has_a_test_here() -> None:

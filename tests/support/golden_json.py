@@ -259,6 +259,8 @@ class _Scenario:
         run("quarantine show", "2", db=db)
         run("quarantine history", db=db)
         run("quarantine purge", "--older-than", "30d", db=db)
+        run("erase", "2", *ANN, db=db)
+        run("limit", "--queue", "slow", "--depth", "100", db=db)
         run("switch throw", "operation:noop", *ANN, db=db)
         run("switch list", db=db)
         run("switch lift", "operation:noop", *ANN, db=db)

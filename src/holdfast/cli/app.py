@@ -55,6 +55,8 @@ COMMANDS = {
     "retry": Command("Operate", "holdfast.cli.commands.job:retry", "Retry a failed job if it has attempts left."),
     "pause": Command("Operate", "holdfast.cli.commands.queue:pause", "Pause a queue; jobs that are running continue."),
     "resume": Command("Operate", "holdfast.cli.commands.queue:resume", "Resume a paused queue."),
+    "limit": Command("Operate", "holdfast.cli.commands.queue:limit", "Limit how many jobs may wait in a queue."),
+    "erase": Command("Govern", "holdfast.cli.commands.erase:erase", "Erase the personal data of a job, under a grant."),
     "schedules": Command(
         "Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times: list, add, pause, history."
     ),

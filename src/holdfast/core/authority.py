@@ -55,6 +55,7 @@ class Act(StrEnum):
     APPROVER = "approver.add"
     DISMISS = "approver.revoke"
     PROCEDURE = "procedure.run"
+    ERASE = "erase"
 
 
 class Reject(StrEnum):

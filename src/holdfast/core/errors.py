@@ -43,6 +43,7 @@
     │   │   ├── RegistryError            REJECT_*, RBP-*, CANONICAL_*: the vocabulary does not allow it
     │   │   ├── ReplayGuardError         scope_too_broad, kill_switch_active and the other guards of replay
     │   │   └── ProcedureStoppedError    a run ended in a stop state, which is its code
+    │   ├── QueueFullError               the queue is at its limit
     │   └── RefusedByDatabaseError       a trigger, constraint or index of the ledger refused
     ├── StoreError                       exit 4: the database is unreachable, or unfit for use
     │   ├── StoreUnavailableError
@@ -398,6 +399,13 @@ class ProcedureStoppedError(GovernanceError):
 
     code = "procedure_stopped"
     next_step = "Show the run with `holdfast procedure show ROOT`; continue it with `holdfast procedure resume ROOT`."
+
+
+class QueueFullError(RefusedError):
+    """The queue has as many waiting jobs as its limit allows; nothing was written."""
+
+    code = "queue_full"
+    next_step = "Submit again later, or raise the limit: `holdfast limit --queue NAME --depth N`."
 
 
 class RefusedByDatabaseError(RefusedError):

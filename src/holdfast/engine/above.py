@@ -1,7 +1,7 @@
-"""The one name that the engine knows of a layer above it.
+"""The names that the engine knows of the layers above it.
 
 A worker fires the schedules that it finds in its ledger, whether or not its own program declares any: it loads what
-does that by name, and only if there are schedules.
+does that by name, and only if there are schedules. An erasure needs a grant, which governance knows.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ Op = TypeVar("Op", bound=Operation[..., Any])
 def scheduling() -> ModuleType:
     """Return the package of schedules, imported on first use."""
     return import_module("holdfast.scheduling")
+
+
+def erasing() -> ModuleType:
+    """Return the module of erasures, imported on first use."""
+    return import_module("holdfast.governance.erasure")
 
 
 def declared_schedule(ledger: Ledger, when: str, **settings: Any) -> Callable[[Op], Op]:

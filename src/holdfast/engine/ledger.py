@@ -242,6 +242,22 @@ class Ledger:
 
         resume(self, queue, actor=actor, reason=reason)
 
+    def limit(self, queue: str, depth: int | None) -> None:
+        """Set how many jobs may wait in a queue; None removes the limit. A submit beyond it raises QueueFullError.
+
+        On SQLite the limit is exact. On PostgreSQL, transactions that submit at the same moment do not see each other:
+        together they can exceed it by what they submit. Retries, replays and follow-ups are never refused.
+        """
+        from holdfast.engine.rulings import limit  # noqa: PLC0415 - of an operator
+
+        limit(self, queue, depth)
+
+    def erase(self, job_id: int, *, reason: str, actor: str = "local", grant_id: int | None = None) -> None:
+        """Remove the personal data of a job that has ended, under a grant; see `holdfast.governance.erasure.erase`."""
+        from holdfast.engine.above import erasing  # noqa: PLC0415 - of an operator
+
+        erasing().erase(self.store, job_id, actor=actor, reason=reason, grant_id=grant_id)
+
     # -- working ------------------------------------------------------------------------------------------------------
 
     @guarded

@@ -21,7 +21,7 @@ from holdfast.store import Admission, Submission, Transaction, create_store, ope
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
-    from holdfast.engine.waiting import Submitter, Waiter
+    from holdfast.engine.waiting import Attendant
 
 logger = logging.getLogger("holdfast")
 
@@ -37,8 +37,7 @@ class OpenedLedger:
         self.committer = Committer(self.store, ledger.world, self._committed)
         self.known = KnownOperations(ledger.operations, self.store.operations, ledger.payload_bytes_max)
         self.lock = threading.Lock()
-        self.waiter: Waiter | None = None  # once a caller waits for a job that has not ended
-        self.submitter: Submitter | None = None  # once an event loop submits
+        self.attendants: dict[str, Attendant[Any]] = {}  # once a caller waits for a job, or an event loop submits
         self._declared: set[tuple[str, str]] = set()  # operations, by name and version
         self._ledger = ledger
 
@@ -110,18 +109,16 @@ class OpenedLedger:
 
     def _committed(self, tasks: Sequence[Task[Any]]) -> None:
         """Wake those who wait for a job, and publish what a group of tasks has changed, in the order it was written."""
-        if self.waiter is not None:
-            self.waiter.notify()
+        for attendant in list(self.attendants.values()):
+            attendant.notify()
         if self._ledger.listening:
             at = self.store.now()
             self._ledger.bus.publish([event for task in tasks for event in task.events(at)])
 
     def close(self) -> None:
         """End the waits and the submits of event loops that have not begun, and close the store."""
-        if self.waiter is not None:
-            self.waiter.close()
-        if self.submitter is not None:
-            self.submitter.close()
+        for attendant in list(self.attendants.values()):
+            attendant.close()
         self.store.close()
 
     def check(self) -> None:

@@ -20,6 +20,8 @@ from holdfast.core.redaction import redacted
 from holdfast.core.rulings import Revoke
 from holdfast.engine.tasks import CallTask
 from holdfast.store import Transaction
+from holdfast.store.requests import INTEGER_MAX
+from holdfast.store.verbs.gate import set_limit
 
 if TYPE_CHECKING:
     from holdfast.engine.events import Transition
@@ -113,6 +115,15 @@ def resume(ledger: Ledger, queue: str, *, actor: str, reason: str) -> None:
     """Resume a queue; see `Ledger.resume`."""
     _require_queue(queue, actor, reason)
     ledger.perform(lambda tx: tx.queues.resume(queue, actor=actor, reason=reason))
+
+
+def limit(ledger: Ledger, queue: str, depth: int | None) -> None:
+    """Limit the depth of a queue; see `Ledger.limit`."""
+    refuse_unfit("queue", queue, "str")
+    refuse_unfit("depth", depth, "int | None")
+    if depth is not None and not 0 <= depth <= INTEGER_MAX:
+        raise InputError(f"depth is {depth}; it must be from 0 to {INTEGER_MAX}", context={"depth": depth})
+    ledger.perform(lambda tx: set_limit(tx, queue, depth))
 
 
 def _require_queue(queue: str, actor: str, reason: str) -> None:

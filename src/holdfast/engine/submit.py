@@ -108,7 +108,7 @@ def keyed(job_id: int, followups: Sequence[Submission]) -> list[Submission]:
     """Return the follow-ups of a job; each one without a key gets one of the job's own, `<job_id>/<n>`."""
     replace = msgspec.structs.replace
     return [
-        one if one.key is not None else replace(one, client=ENGINE, key=f"{job_id}/{n}", by_engine=True)
+        replace(one, by_engine=True, **({} if one.key else {"client": ENGINE, "key": f"{job_id}/{n}"}))
         for n, one in enumerate(followups, start=1)
     ]
 

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast.core.errors import (
     HoldfastError,
@@ -77,16 +77,14 @@ async def wait_async(opened: OpenedLedger, receipt: Receipt[Any], timeout: float
 async def submit_async(opened: OpenedLedger, call: Call[Any]) -> Admission:
     """Submit a call, without blocking the event loop."""
     with opened.lock:
-        if opened.submitter is None:
-            opened.submitter = Submitter(opened)
-    return await asyncio.wrap_future(opened.submitter.add(Submit(call)))
+        submitter = opened.attendants.setdefault(Submitter.name, Submitter(opened))
+    return await asyncio.wrap_future(submitter.add(Submit(call)))
 
 
 def _waiter(opened: OpenedLedger) -> Waiter:
     with opened.lock:
-        if opened.waiter is None:
-            opened.waiter = Waiter(opened.store)
-    return opened.waiter
+        waiter = opened.attendants.setdefault(Waiter.name, Waiter(opened.store))
+    return cast("Waiter", waiter)
 
 
 class Request(Generic[T]):
@@ -186,8 +184,7 @@ class Attendant(ABC, Generic[R]):
         return request.future
 
     def notify(self) -> None:
-        """Wake the thread: something has been committed."""
-        self._woken.set()
+        """Something has been committed in this process."""
 
     def close(self) -> None:
         """Answer with an error what is not being served yet, and let the thread end."""
@@ -245,6 +242,10 @@ class Waiter(Attendant[Wait]):
         """Return the future of a job once it has ended, or of WaitTimeoutError."""
         self._pause_s = LOOK_FIRST_S
         return self.add(request)
+
+    def notify(self) -> None:
+        """Look now: a job may have ended."""
+        self._woken.set()
 
     def _serve(self, requests: Sequence[Wait]) -> float:
         began = time.monotonic()

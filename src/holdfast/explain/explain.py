@@ -18,6 +18,7 @@ from holdfast.explain.view import JobView, counted, moment_text
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.reasons import Reason
 from holdfast.store.transaction import Reading
+from holdfast.store.verbs.erasures import erasure_of
 
 
 def explain(reading: Reading, job_id: int, now: datetime) -> Explanation:
@@ -214,6 +215,20 @@ def _budget_gone(seen: JobView) -> Finding:
 
 
 def _slimmed(seen: JobView) -> Finding:
+    erasure = erasure_of(seen.reading, seen.job.job_id)
+    if erasure is not None:
+        return seen.finding(
+            FindingCode.ERASED,
+            f"The data of the job were erased by {erasure.actor} at {seen.when(erasure.erased_at)}: {erasure.reason};"
+            " the idempotency key stays reserved.",
+            {
+                "at": moment_text(erasure.erased_at),
+                "by": erasure.actor,
+                "reason": erasure.reason,
+                "grant_id": erasure.grant_id,
+                "digest": seen.job.digest,
+            },
+        )
     return seen.finding(
         FindingCode.SLIMMED,
         "Retention dropped the payload and the result; the idempotency key stays reserved.",

@@ -49,6 +49,7 @@ class FindingCode(StrEnum):
     FAILED_BEFORE = "failed_before"
     SUSPECT = "suspect"
     SLIMMED = "slimmed"
+    ERASED = "erased"
 
 
 _VERDICTS = {

@@ -228,7 +228,7 @@ ANSWERED = (
         patches=(
             Patch(
                 "store/verbs/repeats.py",
-                "admissions",
+                "existing_admission",
                 "if job.digest != digest:",
                 "if False:",
             ),

@@ -1,10 +1,15 @@
-"""`holdfast pause` and `resume`: stop and restart a queue."""
+"""`holdfast pause`, `resume` and `limit`: stop and restart a queue, and bound how many jobs wait in it."""
 
 from typing import Annotated, Any
 
+import typer
+
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import Reason, actor, word
+from holdfast.core.errors import InputError
 from holdfast.store import Store
+from holdfast.store.requests import INTEGER_MAX
+from holdfast.store.verbs.gate import set_limit
 
 Queue = Annotated[str, word("--queue", "Name of the queue.")]
 
@@ -23,3 +28,26 @@ def resume(store: Store[Any], *, queue: Queue = "default", reason: Reason = None
     with store.transaction() as transaction:
         transaction.queues.resume(queue, actor=actor(), reason=reason or "resumed")
     return Answer({"queue": queue, "paused": False}, f"Queue {queue} resumed.")
+
+
+@command(Location.open)
+def limit(
+    store: Store[Any],
+    *,
+    queue: Queue = "default",
+    depth: Annotated[
+        int | None, typer.Option("--depth", min=0, max=INTEGER_MAX, metavar="N", help="Most jobs that may wait.")
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Remove the limit.")] = False,
+) -> Answer:
+    """Limit how many jobs may wait in a queue: a submit beyond that is refused (queue_full).
+
+    On SQLite the limit is exact. On PostgreSQL, submits at the same moment can exceed it by what they submit together.
+    Retries, replays and follow-ups are never refused.
+    """
+    if (depth is None) != off:
+        raise InputError("Give either --depth N or --off.", next_step="Add --depth N, or --off to remove the limit.")
+    with store.transaction() as transaction:
+        set_limit(transaction, queue, depth)
+    what = f"At most {depth} jobs may wait in queue {queue}." if depth is not None else f"Queue {queue} has no limit."
+    return Answer({"queue": queue, "depth_max": depth}, what)

@@ -8,7 +8,8 @@ SELECT 0;
 
 -- name: insert_jobs
 -- rows: operation, operation_version, client, key, queue, max_attempts, replay_attempts, priority, run_at, payload, digest,
--- replaces. A call that exists already makes no job. Returned: the id, and which of the rows it is.
+-- replaces. A call that exists already makes no job. While a key is erased or a queue has a limit, only
+-- `store.verbs.gate` may insert: it sets :gated. Returned: the id, and which of the rows it is.
 WITH k AS MATERIALIZED (
   SELECT nextval('holdfast_calls_job_id_seq') AS job_id, r.v, r.n, t.now, coalesce((r.v ->> 8)::timestamptz, t.now) AS run_at
     FROM (SELECT v::jsonb AS v, n FROM json_array_elements(:rows) WITH ORDINALITY x (v, n) OFFSET 0) r,
@@ -19,7 +20,10 @@ c AS (
     replaces, created_at)
   SELECT k.job_id, k.v ->> 1, k.v ->> 2, k.v ->> 3, (k.v ->> 5)::integer, (k.v ->> 6)::integer, k.v ->> 9, k.v ->> 10,
     (k.v ->> 11)::bigint, k.now
-    FROM k ORDER BY k.n
+    FROM k
+   WHERE :gated::boolean OR NOT EXISTS (SELECT 1 FROM holdfast_erased)
+     AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.depth_max IS NOT NULL)
+   ORDER BY k.n
   ON CONFLICT (client, key) WHERE key IS NOT NULL DO NOTHING
   RETURNING job_id),
 j AS (
@@ -35,8 +39,10 @@ SELECT k.job_id, k.n - 1 FROM k JOIN c ON c.job_id = k.job_id;
 WITH c AS (
   INSERT INTO holdfast_calls (operation_version, client, key, max_attempts, replay_attempts, payload, digest, replaces,
     created_at)
-  VALUES (:operation_version, :client, :key, :max_attempts, :replay_attempts, :payload, :digest, :replaces,
-    coalesce(:now, statement_timestamp()))
+  SELECT :operation_version, :client, :key, :max_attempts::integer, :replay_attempts::integer, :payload, :digest,
+    :replaces::bigint, coalesce(:now, statement_timestamp())
+   WHERE NOT EXISTS (SELECT 1 FROM holdfast_erased)
+     AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.depth_max IS NOT NULL)
   ON CONFLICT (client, key) WHERE key IS NOT NULL DO NOTHING
   RETURNING job_id, created_at)
 INSERT INTO holdfast_jobs (job_id, operation, queue, priority, run_at, due_at, state, version, updated_at, event, actor,

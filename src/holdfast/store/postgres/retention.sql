@@ -78,3 +78,11 @@ UPDATE holdfast_values AS r SET history_from = k.first FROM k
 -- name: forget_archived_rows
 -- Here they stay until their whole partition can go: this only makes sure that they are all there.
 SELECT seq FROM holdfast_journal WHERE seq = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));
+
+-- name: lock_calls
+-- A statement that waits for this lock sees what its holder has committed.
+LOCK TABLE holdfast_calls IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: erased_by_hash
+SELECT e.client, e.key_hash, e.job_id
+  FROM json_array_elements(:rows) r JOIN holdfast_erased e ON e.client = r ->> 0 AND e.key_hash = r ->> 1;

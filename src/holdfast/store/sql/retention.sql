@@ -27,3 +27,17 @@ SELECT count(CASE WHEN g.at >= :before THEN 1 END), count(CASE WHEN g.machine <>
 -- name: add_archive
 INSERT INTO holdfast_archives (archive_id, first_seal, last_seal, file, sha256, rows, executions, created_at)
 VALUES (:archive_id, :first_seal, :last_seal, :file, :hashed, :rows, :executions, :at);
+
+-- name: add_erasure
+INSERT INTO holdfast_erased (job_id, client, key_hash, erased_at, actor, reason, grant_id, move_id)
+VALUES (:job_id, :client, :key_hash, {now}, :actor, :reason, :grant_id, :move_id);
+
+-- name: erase_job
+UPDATE holdfast_calls SET payload = NULL, key = NULL WHERE job_id = :job_id;
+UPDATE holdfast_jobs SET result = NULL, last_error_message = NULL, excuse_message = NULL, progress_note = NULL
+ WHERE job_id = :job_id;
+DELETE FROM holdfast_checkpoints WHERE job_id = :job_id;
+DELETE FROM holdfast_tracebacks WHERE job_id = :job_id;
+
+-- name: erasure_of
+SELECT e.erased_at, e.actor, e.reason, e.grant_id FROM holdfast_erased e WHERE e.job_id = :job_id;

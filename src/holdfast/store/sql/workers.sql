@@ -13,6 +13,13 @@ UPDATE holdfast_queues SET paused_at = NULL, paused_by = :actor, reason = :reaso
 -- name: paused_queues
 SELECT queue FROM holdfast_queues WHERE paused_at IS NOT NULL ORDER BY queue;
 
+-- name: limit_queue
+INSERT INTO holdfast_queues (queue, depth_max) VALUES (:queue, :depth)
+ON CONFLICT (queue) DO UPDATE SET depth_max = excluded.depth_max;
+
+-- name: queue_limits
+SELECT queue, depth_max FROM holdfast_queues WHERE depth_max IS NOT NULL ORDER BY queue;
+
 -- name: ask_cancel
 -- A request is made once: a later one changes nothing.
 UPDATE holdfast_jobs

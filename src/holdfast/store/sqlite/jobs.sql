@@ -6,13 +6,16 @@ SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'holdfast_calls';
 -- name: insert_jobs
 -- rows: operation, operation_version, client, key, queue, max_attempts, replay_attempts, priority, run_at, payload, digest,
 -- replaces. The anti-join is the dedupe: a BEFORE INSERT guard stops whatever would replace a row, so ON CONFLICT cannot be
--- used. Writers take turns, so the ids after the last one are free. Returned: the id, and which of the rows it is.
+-- used. Writers take turns, so the ids after the last one are free. While a key is erased or a queue has a limit, only
+-- `store.verbs.gate` may insert: it sets :gated. Returned: the id, and which of the rows it is.
 INSERT INTO holdfast_calls (job_id, operation_version, client, key, max_attempts, replay_attempts, payload, digest,
   replaces, created_at)
 SELECT :after + 1 + r.key, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 5, r.value ->> 6, r.value ->> 9,
   r.value ->> 10, r.value ->> 11, :now
   FROM json_each(:rows) r
- WHERE NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = r.value ->> 2 AND c.key = r.value ->> 3)
+ WHERE (:gated OR NOT EXISTS (SELECT 1 FROM holdfast_erased)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.depth_max IS NOT NULL))
+   AND NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = r.value ->> 2 AND c.key = r.value ->> 3)
  ORDER BY r.key;
 INSERT INTO holdfast_jobs (job_id, operation, queue, priority, run_at, due_at, state, version, updated_at, event, actor,
   reason, move_id)
@@ -24,11 +27,13 @@ SELECT :after + 1 + r.key, r.value ->> 0, r.value ->> 4, r.value ->> 7, coalesce
 RETURNING job_id, job_id - :after - 1;
 
 -- name: insert_job
--- One submission: `changes` is 0 if its key is in use. Returned: the id.
+-- One submission: `changes` is 0 if its key is in use, or for the gate. Returned: the id.
 INSERT INTO holdfast_calls (operation_version, client, key, max_attempts, replay_attempts, payload, digest, replaces,
   created_at)
 SELECT :operation_version, :client, :key, :max_attempts, :replay_attempts, :payload, :digest, :replaces, :now
- WHERE NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = :client AND c.key = :key);
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = :client AND c.key = :key)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_erased)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.depth_max IS NOT NULL);
 INSERT INTO holdfast_jobs (job_id, operation, queue, priority, run_at, due_at, state, version, updated_at, event, actor,
   reason, move_id)
 SELECT last_insert_rowid(), :operation, :queue, :priority, coalesce(:run_at, :now), coalesce(:run_at, :now), :state,

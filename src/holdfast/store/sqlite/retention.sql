@@ -62,3 +62,11 @@ UPDATE holdfast_values AS r SET history_from = k.value ->> 1
 
 -- name: forget_archived_rows
 DELETE FROM holdfast_journal WHERE seq IN (SELECT value FROM json_each(:rows)) RETURNING seq;
+
+-- name: lock_calls
+-- Writers take turns.
+SELECT 1;
+
+-- name: erased_by_hash
+SELECT e.client, e.key_hash, e.job_id
+  FROM json_each(:rows) r CROSS JOIN holdfast_erased e ON e.client = r.value ->> 0 AND e.key_hash = r.value ->> 1;

@@ -19,7 +19,7 @@ from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, redacted_move
 
 _birth = step_of(decide(None, Submit(), datetime.min.replace(tzinfo=UTC)), JOB.name)  # it depends on no time
-_BORN = {"state": _birth.target, "version": _birth.edges, "event": _birth.event}
+_BORN = {"state": _birth.target, "version": _birth.edges, "event": _birth.event, "gated": False}
 
 
 class JobReads(Verbs):
@@ -57,7 +57,8 @@ class JobWrites(JobReads, WritingVerbs):
         """Record jobs, one for each (client, key), and return an admission for each submission.
 
         Raise IdempotencyConflictError if a key was used for other work, UnknownOperationError for an operation that is
-        not declared, and RegistryError for one that is not in force. Without an actor, the journal names the client.
+        not declared, RegistryError for one that is not in force, and QueueFullError if a queue is at its limit. Without
+        an actor, the journal names the client.
         """
         self._session.operations.require_usable(submissions)
         if len(submissions) == 1:
@@ -74,35 +75,33 @@ class JobWrites(JobReads, WritingVerbs):
         to_insert = [index for _, index in sorted(first.items())] + keyless
         # Only one transaction writes at a time on SQLite, so the ids after the last one are free.
         after = self._run("last_call")[0][0] if self._store.one_writer else 0
-        rows = self._run(
-            "insert_jobs",
-            rows=encoded([submissions[index].row(digests[index]) for index in to_insert]),
-            after=after,
-            **_BORN,
-            **self._signature(actor, reason),
-        )
+        born = {**_BORN, **self._signature(actor, reason)}
+        inserting = encoded([submissions[index].row(digests[index]) for index in to_insert])
+        rows = self._run("insert_jobs", rows=inserting, after=after, **born)
         if rows:
             self._session.queues_to_announce.update(submissions[index].queue for index in to_insert)
         admitted = {to_insert[place]: Admission(job_id, is_new=True) for job_id, place in rows}
-        old = [index for index in first.values() if index not in admitted]
-        admitted |= zip(old, self._existing([(submissions[i], digests[i]) for i in old]) if old else (), strict=True)
+        rest = [index for index in to_insert if index not in admitted]
+        found = self._left_out([(submissions[i], digests[i]) for i in rest], born) if rest else ()
+        admitted |= zip(rest, found, strict=True)
         return [
             admitted.get(index) or _repeated(admitted[first[submission.client, submission.key or ""]])
             for index, submission in enumerate(submissions)
         ]
 
     def _submit_one(self, submission: Submission, signature: dict[str, object]) -> Admission:
-        digest = submission.digest
-        rows = self._run("insert_job", **submission.fields(digest), **_BORN, **signature)
+        digest, born = submission.digest, {**_BORN, **signature}
+        rows = self._run("insert_job", **submission.fields(digest), **born)
         if rows:
             self._session.queues_to_announce.add(submission.queue)
             return Admission(rows[0][0], is_new=True)
-        return self._existing([(submission, digest)])[0]
+        return self._left_out([(submission, digest)], born)[0]
 
-    def _existing(self, repeated: Sequence[tuple[Submission, str]]) -> list[Admission]:
+    def _left_out(self, rest: Sequence[tuple[Submission, str]], born: dict[str, object]) -> list[Admission]:
+        """Return the admissions of what was not inserted: because its key is in use, or for the gate of the ledger."""
         from holdfast.store.verbs.repeats import admissions  # noqa: PLC0415 - most work is new
 
-        return admissions(self, repeated)
+        return admissions(self, self._session, rest, born)
 
     def rule(
         self,

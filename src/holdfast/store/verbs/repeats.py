@@ -1,4 +1,4 @@
-"""Submissions whose key is in use: the jobs that were submitted under it, or the error for other work.
+"""Submissions that were not inserted: the jobs that exist under their keys, or the error for other work.
 
 Invariants: a key belongs to one client and to one piece of work, for the life of the ledger.
 """
@@ -8,20 +8,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.core.records import Job
 from holdfast.store.requests import Admission, Submission
 from holdfast.store.verbs.jobs import key_conflict
 
 if TYPE_CHECKING:
+    from holdfast.store.transaction import Transaction
     from holdfast.store.verbs.jobs import JobReads
 
 
-def admissions(jobs: JobReads, repeated: Sequence[tuple[Submission, str]]) -> list[Admission]:
-    """Return the admission of each submission, given with its digest; raise IdempotencyConflictError for other work."""
-    existing = jobs.by_key([(submission.client, submission.key or "") for submission, _ in repeated])
-    found: list[Admission] = []
-    for submission, digest in repeated:
-        job = existing[submission.client, submission.key or ""]
-        if job.digest != digest:
-            raise key_conflict(submission)
-        found.append(Admission(job.job_id, is_new=False, existing=job))
-    return found
+def admissions(
+    jobs: JobReads, transaction: Transaction, rest: Sequence[tuple[Submission, str]], born: dict[str, object]
+) -> list[Admission]:
+    """Return the admission of each submission, given with its digest; raise IdempotencyConflictError for other work.
+
+    What has no job under its key was left out for the gate of the ledger, which decides; `born` are the values that all
+    rows of an insert share.
+    """
+    keyed = [(submission.client, submission.key) for submission, _ in rest if submission.key is not None]
+    existing = jobs.by_key(keyed) if keyed else {}
+    found = [
+        None if job is None else existing_admission(submission, digest, job)
+        for submission, digest in rest
+        for job in [existing.get((submission.client, submission.key or ""))]
+    ]
+    if None in found:
+        from holdfast.store.verbs.gate import gated_admissions  # noqa: PLC0415 - only where there is a gate
+
+        left = [one for one, admission in zip(rest, found, strict=True) if admission is None]
+        more = iter(gated_admissions(jobs, transaction, left, born))
+        return [next(more) if admission is None else admission for admission in found]
+    return [admission for admission in found if admission is not None]
+
+
+def existing_admission(submission: Submission, digest: str, job: Job) -> Admission:
+    """Return the admission of a submission whose job exists; raise IdempotencyConflictError for other work."""
+    if job.digest != digest:
+        raise key_conflict(submission)
+    return Admission(job.job_id, is_new=False, existing=job)

@@ -1,0 +1,43 @@
+"""`holdfast erase`: remove the personal data of one job under a grant.
+
+Invariants: the printed result is what the ledger returned.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, REASON_HELP, actor
+from holdfast.core.records import time_text
+from holdfast.store import Store
+
+
+@command(Location.open)
+def erase(
+    store: Store[Any],
+    *,
+    job_id: Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="Id of the job.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)],
+    grant: Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    operator: Annotated[str | None, typer.Option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)] = None,
+) -> Answer:
+    """Erase the personal data of a job that has ended, under a grant, which is consumed.
+
+    Payload, key, result, error messages, checkpoints and tracebacks are removed. Digests and the history stay: checks
+    and seals still verify, and the key cannot be used again.
+    """
+    from holdfast.governance.erasure import erase as remove  # noqa: PLC0415 - the command's help needs none of it
+
+    done = remove(store, job_id, actor=actor() if operator is None else operator, reason=reason, grant_id=grant)
+    erasure = done.erasure
+    value = {
+        "job_id": job_id,
+        "erased_at": time_text(erasure.erased_at),
+        "by": erasure.actor,
+        "reason": erasure.reason,
+        "grant_id": erasure.grant_id,
+        "changed": done.changed,
+    }
+    how = "erased" if done.changed else "was already erased"
+    return Answer(value, f"Job {job_id} {how}, under grant {erasure.grant_id}.")
