@@ -74,6 +74,70 @@ def test_a_constraint_that_was_dropped_is_found(pg_url: str, statement: str, sub
         assert {name for name, _ in found_in(store)} <= {"database", "enforcement"}
 
 
+REPLACED: dict[str, tuple[list[str], str]] = {
+    "a CHECK under its name": (
+        [
+            "ALTER TABLE holdfast_jobs DROP CONSTRAINT holdfast_jobs_due_check",
+            "ALTER TABLE holdfast_jobs ADD CONSTRAINT holdfast_jobs_due_check CHECK (true)",
+        ],
+        "CONSTRAINT holdfast_jobs_due_check",
+    ),
+    "a foreign key under its name": (
+        [
+            "ALTER TABLE holdfast_checkpoints DROP CONSTRAINT holdfast_checkpoints_job_id_fkey",
+            "ALTER TABLE holdfast_checkpoints ADD FOREIGN KEY (job_id) REFERENCES holdfast_calls ON DELETE CASCADE",
+        ],
+        "CONSTRAINT holdfast_checkpoints_job_id_fkey",
+    ),
+    "a primary key under its name": (
+        [
+            "ALTER TABLE holdfast_jobs DROP CONSTRAINT holdfast_jobs_pkey",
+            "ALTER TABLE holdfast_jobs ADD PRIMARY KEY (job_id, version)",
+        ],
+        "CONSTRAINT holdfast_jobs_pkey",
+    ),
+    "the transaction of the door": (
+        ["ALTER TABLE holdfast_maintenance ALTER COLUMN xid SET DEFAULT 1"],
+        "COLUMN holdfast_maintenance.xid",
+    ),
+    "an identity": (["ALTER TABLE holdfast_calls ALTER COLUMN job_id DROP IDENTITY"], "COLUMN holdfast_calls.job_id"),
+    "a type": (["ALTER TABLE holdfast_workers ALTER COLUMN queues TYPE varchar"], "COLUMN holdfast_workers.queues"),
+    "the rows of another table": (
+        ["CREATE TABLE mine (LIKE holdfast_workers INCLUDING ALL)", "ALTER TABLE mine INHERIT holdfast_workers"],
+        "TABLE holdfast_workers",
+    ),
+    "one operator of an index": (
+        [
+            "DROP INDEX holdfast_switches_on",
+            "CREATE UNIQUE INDEX holdfast_switches_on ON holdfast_switches (name) WHERE state < 'on'",
+        ],
+        "INDEX holdfast_switches_on",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_what_was_replaced_under_its_name_is_found(new_postgres_ledger: str, what: str) -> None:
+    statements, subject = REPLACED[what]
+    with open_store(new_postgres_ledger) as store:
+        assert found_in(store) == {}
+        by_hand(new_postgres_ledger, *statements)
+        assert ("database", subject) in found_in(store)
+        assert {name for name, _ in found_in(store)} <= {"database", "enforcement"}
+
+
+def test_no_column_is_computed_so_that_none_can_lose_its_expression(new_postgres_ledger: str) -> None:
+    with psycopg.connect(new_postgres_ledger) as session:
+        found = session.execute("SELECT count(*) FROM pg_attribute WHERE attgenerated <> '' AND attnum > 0").fetchone()
+    assert found == (0,)
+
+
+def test_a_ledger_in_a_schema_of_its_own_is_as_the_migrations_make_it(pg_url: str) -> None:
+    by_hand(pg_url, 'CREATE SCHEMA "of its own"')
+    with create_store(pg_url, schema="of its own") as store:
+        assert found_in(store) == {}
+
+
 @pytest.mark.req("G-06", "G-16")
 @pytest.mark.parametrize(
     "kind, name, old, new",

@@ -133,6 +133,16 @@ POSTGRES_TAMPERINGS = {
         ["holdfast_jobs_moved"],
     ),
     "function with other settings": (["ALTER FUNCTION holdfast_delete() SET jit TO off"], ["holdfast_delete"]),
+    "function of the same name": (
+        [
+            "CREATE FUNCTION holdfast_refuse(code text, what varchar) RETURNS boolean LANGUAGE sql AS 'SELECT false'",
+        ],
+        ["holdfast_refuse"],
+    ),
+    "function of the same name, of a trigger": (
+        ["CREATE FUNCTION holdfast_delete(what text) RETURNS boolean LANGUAGE sql AS 'SELECT false'"],
+        ["holdfast_delete"],
+    ),
     "function of its owner": (["ALTER FUNCTION holdfast_delete() SECURITY DEFINER"], ["holdfast_delete"]),
     "view replaced": (
         ["CREATE OR REPLACE VIEW holdfast_executions AS SELECT * FROM ({executions}) e WHERE e.attempt < 0"],

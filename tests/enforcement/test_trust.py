@@ -145,6 +145,29 @@ def test_no_name_that_a_role_redefines_reaches_a_trigger(
         assert client.refusal(by_hand, "JOB", made["done"], 9, AT) == Refusal.WRITTEN_BY_HAND
 
 
+@pytest.mark.parametrize("names", [name for name in FALSE_NAMES if "door" not in name])
+def test_no_name_that_a_role_defines_in_the_ledgers_own_schema_reaches_a_trigger(
+    intruder: tuple[Client, dict[str, int]], new_postgres_ledger: str, names: str
+) -> None:
+    """Before PostgreSQL 15 every role may create functions and operators in the schema public."""
+    client, made = intruder
+    owner = Client(new_postgres_ledger)
+    owner.run("GRANT CREATE ON SCHEMA public TO PUBLIC")
+    owner.commit()
+    owner.close()
+    with untouched(client, "holdfast_jobs", "holdfast_calls", "holdfast_grants"), client.undone():
+        for statement in FALSE_NAMES[names]:
+            client.run(statement)
+        for sql, refusal in (
+            ("UPDATE holdfast_calls SET payload = 'x' WHERE true", Refusal.WRITE_ONCE),
+            (f"UPDATE holdfast_jobs SET result = 'x' WHERE job_id IN ({made['done']})", Refusal.WRITE_ONCE),
+            (jobs(f"{RELEASED}, grant_id = 1", f" WHERE job_id IN ({made['shut_away']})"), Refusal.GRANT_REQUIRED),
+            ("UPDATE holdfast_journal SET actor = 'x'", Refusal.APPEND_ONLY),
+            ("DELETE FROM holdfast_jobs", Refusal.NEVER_DELETED),
+        ):
+            assert client.refusal(sql) == refusal, sql
+
+
 def test_a_role_with_plain_dml_moves_jobs_and_they_are_journalled(intruder: tuple[Client, dict[str, int]]) -> None:
     client, made = intruder
     assert client.changed(jobs(DONE, f" WHERE job_id = {made['running']}")) == 1

@@ -79,7 +79,7 @@ class PostgresSchema(Store[LedgerConnection]):
         return [
             *(f"DROP TRIGGER {_quoted(name)} ON {table}" for table, name in found if (table, name) not in expected),
             *(f"DROP RULE {_quoted(name)} ON {table}" for table, name in self._found_rules(connection)),
-            *(f"DROP FUNCTION {name}" for name in self._found_functions(connection) if name not in bodies),
+            *(f"DROP FUNCTION {signature}" for signature in self._foreign_functions(connection, set(bodies))),
             # CREATE OR REPLACE cannot take a column away.
             *(f"DROP VIEW {_quoted(name)}" for name, same in views.items() if not same),
             *(f"ALTER TABLE {name} {back}" for name, back in self._altered_tables(connection)),
@@ -140,11 +140,25 @@ class PostgresSchema(Store[LedgerConnection]):
         rows = connection.execute(
             "SELECT proname::text,"
             " CASE WHEN proconfig = ARRAY[%s, format('search_path=pg_catalog, %%I, pg_temp', %s::text)]"
-            " AND NOT prosecdef THEN prosrc ELSE '' END FROM pg_proc"
+            " AND NOT prosecdef AND count(*) OVER (PARTITION BY proname) = 1 THEN prosrc ELSE '' END FROM pg_proc"
             " WHERE pronamespace = to_regnamespace(quote_ident(%s)) AND proname LIKE 'holdfast\\_%%'",
             (_SETTING, self.schema, self.schema),
         )
-        return dict(rows.fetchall())
+        return dict(rows.fetchall())  # of two with one name, a call may mean either: neither counts
+
+    def _foreign_functions(self, connection: Any, own: set[str]) -> list[str]:
+        """Return the signatures of functions with names of Holdfast that are not ours."""
+        rows = connection.execute(
+            "SELECT p.proname::text, pg_get_function_identity_arguments(p.oid) FROM pg_proc p"
+            " WHERE p.pronamespace = to_regnamespace(quote_ident(%s)) AND p.proname LIKE 'holdfast\\_%%' ORDER BY 1, 2",
+            (self.schema,),
+        )
+        ours = REFUSE_SIGNATURE.partition(") ")[0][1:]
+        return [
+            f"{_quoted(name)}({arguments})"
+            for name, arguments in rows.fetchall()
+            if name not in own or arguments != (ours if name == REFUSE else "")
+        ]
 
     def _found_triggers(self, connection: Any) -> list[tuple[str, str, str, str, bool]]:
         rows = connection.execute(

@@ -6,7 +6,7 @@ SELECT t.relname::text, coalesce(pg_sequence_last_value(s.oid::regclass), 0)
   FROM pg_class s
   JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = s.oid AND d.deptype IN ('a', 'i')
   JOIN pg_class t ON d.refclassid = 'pg_class'::regclass AND t.oid = d.refobjid
- WHERE s.relkind = 'S' AND t.relnamespace = current_schema()::regnamespace AND starts_with(t.relname, 'holdfast')
+ WHERE s.relkind = 'S' AND t.relnamespace = to_regnamespace(quote_ident(current_schema())) AND starts_with(t.relname, 'holdfast')
  ORDER BY 1;
 
 -- name: advance_sequence
@@ -14,7 +14,7 @@ SELECT setval(s.oid::regclass, greatest(coalesce(pg_sequence_last_value(s.oid::r
   FROM pg_class s
   JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = s.oid AND d.deptype IN ('a', 'i')
   JOIN pg_class t ON d.refclassid = 'pg_class'::regclass AND t.oid = d.refobjid
- WHERE s.relkind = 'S' AND t.relnamespace = current_schema()::regnamespace AND t.relname = :table;
+ WHERE s.relkind = 'S' AND t.relnamespace = to_regnamespace(quote_ident(current_schema())) AND t.relname = :table;
 
 -- name: end_leases
 -- A heartbeat in reverse: what was held elsewhere is not held here.

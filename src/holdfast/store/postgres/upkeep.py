@@ -1,6 +1,6 @@
 """The upkeep of a ledger on PostgreSQL: streams for snapshots, the journal's partitions, and what the catalogue shows.
 
-Invariants: see `store.upkeep`, `postgres.partitions` and `postgres.constraints`.
+Invariants: see `store.upkeep`, `postgres.partitions`, `postgres.constraints` and `postgres.altered`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import psycopg
 
 from holdfast.core.errors import RefusedByDatabaseError
+from holdfast.store.postgres.altered import altered
 from holdfast.store.postgres.constraints import lost
 from holdfast.store.postgres.partitions import add_partition, archived_partition, drop_partition
 from holdfast.store.upkeep import Upkeep
@@ -71,7 +72,8 @@ class PostgresUpkeep(Upkeep):
             " AND c.relname LIKE 'holdfast\\_%%' AND t.tgisinternal AND t.tgenabled = 'D' ORDER BY 1",
             {"schema": self.store.schema},
         )
-        return [*cast("list[tuple[str, str]]", rows.fetchall()), *lost(connection, self.store.schema)]
+        found = cast("list[tuple[str, str]]", rows.fetchall())
+        return [*found, *lost(connection, self.store.schema), *altered(self.store, connection)]
 
     def begin_numbers(self, connection: Any, table: str) -> None:
         # What `setval` does is undone by no rollback; but what it does to a sequence that was altered before it is.

@@ -2,7 +2,7 @@
 
 -- name: tables_there
 SELECT c.relname FROM pg_class c
- WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v') AND starts_with(c.relname, 'nodd_');
+ WHERE c.relnamespace = to_regnamespace(quote_ident(current_schema())) AND c.relkind IN ('r', 'v') AND starts_with(c.relname, 'nodd_');
 
 -- name: units_to_check
 SELECT u.wal_id, u.job_id, u.dataset, u.source_uri, u.object_uri, u.generation, u.etag, u.size, u.sequencer,
