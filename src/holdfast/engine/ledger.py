@@ -21,8 +21,9 @@ from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json
 from holdfast.core.guarded import guarded
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
+from holdfast.core.typevars import P, R
 from holdfast.engine.opened import OpenedLedger
-from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, P, R, Settings
+from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
 from holdfast.engine.receipt import Receipt, ended
 from holdfast.engine.submit import KnownOperations, call_from, call_of, keyed
 from holdfast.engine.tasks import CallTask, Task

@@ -13,18 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    get_type_hints,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypedDict, Unpack, get_type_hints, overload
 
 import msgspec
 
@@ -33,23 +22,13 @@ from holdfast.core.errors import ArgumentsError, InputError
 from holdfast.core.guarded import guarded
 from holdfast.core.protocol import chosen, newest, ranked
 from holdfast.core.records import REPLAY_ATTEMPTS
+from holdfast.core.typevars import P, R, R_co, T
 from holdfast.engine.failures import FailureKind, classify
 from holdfast.engine.worker.retry import RetryPolicy
 from holdfast.store import Declared, Submission
 
 if TYPE_CHECKING:
     from holdfast.engine.worker.execution import Execution
-
-P = ParamSpec("P")
-T = TypeVar("T")
-if TYPE_CHECKING:
-    # With a default, Call and Receipt can be named without a type. `typing` has that since Python 3.13.
-    import typing_extensions as later
-
-    R = later.TypeVar("R", default=Any)
-    R_co = later.TypeVar("R_co", covariant=True, default=Any)
-else:
-    R, R_co = TypeVar("R"), TypeVar("R_co", covariant=True)
 
 LEASE_S, LEASE_S_MAX = 30.0, 366 * 86_400.0
 FOUND_MAX = 1000

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, Generic
 
 from holdfast.core.machines import JobState
-from holdfast.engine.operations import R_co
+from holdfast.core.typevars import R_co
 
 if TYPE_CHECKING:
     from holdfast.core.records import Job
