@@ -45,6 +45,9 @@ class Isolation:
         if len(tasks) == 1 and not isinstance(error, StoreError):
             tasks[0].failed(error)
             return
+        if isinstance(error, EffectError) and error.context.get("waited"):
+            self._apart(tasks)  # one transaction would wait for all of them that wait
+            return
         remaining = self._without_unrepeatable(tasks, error)
         culprits: list[Task[Any]] = []
 

@@ -57,6 +57,7 @@ class Store(ABC, Generic[Connection]):
 
     dialect: str
     one_writer = False  # True: the database runs one writing transaction at a time
+    shortest_lease_s: float | None = None  # of the operations of a worker in this process: it limits effects
 
     def __init__(self, url: str, clock: Clock | None) -> None:
         self.url = url

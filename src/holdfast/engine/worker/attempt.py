@@ -70,6 +70,11 @@ class HeldAttempt(Execution):
             self._task.attempt = self.record  # it may have waited, and its lease been extended meanwhile
         return self._task
 
+    @property
+    def stages(self) -> bool:
+        """Whether its end has effects."""
+        return self._task is not None and bool(self._task.effects)
+
     # -- while it runs ------------------------------------------------------------------------------------------------
 
     def begin(self, grace_s: float = 0.0) -> None:

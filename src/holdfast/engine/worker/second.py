@@ -1,7 +1,8 @@
-"""A second connection for a worker with a backlog: it writes one half of a turn while the worker writes the other.
+"""Other connections of a worker: one writes half of a turn while there is a backlog, one the ends that have effects.
 
-Invariants: the worker's own thread decides what is written and handles the answers; this thread only waits for the
-database; events are not published from here, so it is used only while no subscriber listens.
+Invariants: an end with effects is written without a claim and without ends that have none, so that a lock that it waits
+for holds up no other job; the worker's own thread decides what is written and handles the answers; these threads only
+wait for the database; events are not published from here, so they are used only while no subscriber listens.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
 
 
-class SecondConnection:
+class OtherConnection:
     """A thread with a committer of its own, which writes one turn at a time."""
+
+    name: str
+    patience_s: float | None = None  # how long `close` waits
 
     def __init__(self, ledger: Ledger, on_written: Callable[[], None]) -> None:
         self._ledger = ledger
@@ -30,7 +34,7 @@ class SecondConnection:
         self._error: BaseException | None = None
         self._written = False
         self.turn: Turn | None = None  # given and not taken back
-        self._thread = threading.Thread(target=self._run, name="holdfast-second", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"holdfast-{self.name}", daemon=True)
         self._thread.start()
 
     @property
@@ -38,21 +42,6 @@ class SecondConnection:
         """The attempts whose end is written here."""
         turn = self.turn
         return () if turn is None else turn.ended
-
-    @property
-    def room(self) -> int:
-        """How many attempts are claimed here."""
-        return 0 if self.turn is None else self.turn.room
-
-    def share(self, ended: list[HeldAttempt], room: int, lease: Callable[[int], Lease]) -> int:
-        """Take one half of what ended and of the room, if this is free; return the room that is left."""
-        if self.turn is not None or room < 2 or self._ledger.listening:
-            return room
-        here = room // 2
-        self.turn, self._written = Turn(ended[len(ended) // 2 :], lease(here)), False
-        del ended[len(ended) // 2 :]
-        self._given.put(self.turn)
-        return room - here
 
     def take(self) -> Turn | None:
         """Return the turn if it was written, and be free for another; raise what stopped the thread."""
@@ -64,9 +53,13 @@ class SecondConnection:
         return turn
 
     def close(self) -> None:
-        """End the thread once the present turn is written."""
+        """End the thread once the present turn is written; wait for that."""
         self._given.put(None)
-        self._thread.join()
+        self._thread.join(self.patience_s)
+
+    def _begin(self, turn: Turn) -> None:
+        self.turn, self._written = turn, False
+        self._given.put(turn)
 
     def _run(self) -> None:
         while (turn := self._given.get()) is not None:
@@ -76,3 +69,54 @@ class SecondConnection:
                 self._error = error
             self._written = True
             self._on_written()
+
+
+class SecondConnection(OtherConnection):
+    """Writes one half of a turn."""
+
+    name = "second"
+
+    @property
+    def room(self) -> int:
+        """How many attempts are claimed here."""
+        return 0 if self.turn is None else self.turn.room
+
+    def share(self, ended: list[HeldAttempt], room: int, lease: Callable[[int], Lease]) -> int:
+        """Take one half of what ended and of the room, if this is free; return the room that is left."""
+        if self.turn is not None or room < 2 or self._ledger.listening:
+            return room
+        here = room // 2
+        turn = Turn(ended[len(ended) // 2 :], lease(here))
+        del ended[len(ended) // 2 :]
+        self._begin(turn)
+        return room - here
+
+
+class EffectConnection(OtherConnection):
+    """Writes the ends that have effects; what is given while a turn is being written goes into the next one."""
+
+    name = "effects"
+    patience_s = 10.0  # effects that wait for locks may take longer: then their leases expire
+
+    def __init__(self, ledger: Ledger, on_written: Callable[[], None]) -> None:
+        self._waiting: list[HeldAttempt] = []
+        super().__init__(ledger, on_written)
+
+    @property
+    def ended(self) -> Sequence[HeldAttempt]:
+        """The attempts whose end is written here, or waits for that."""
+        return [*super().ended, *self._waiting]
+
+    def give(self, ended: Sequence[HeldAttempt]) -> None:
+        """Write these ends, now or after the present turn."""
+        self._waiting += ended
+        if self.turn is None and self._waiting:
+            self._begin(Turn(self._waiting, None))
+            self._waiting = []
+
+    def take(self) -> Turn | None:
+        """Return the turn if it was written, and begin the next one."""
+        turn = super().take()
+        if turn is not None:
+            self.give(())
+        return turn

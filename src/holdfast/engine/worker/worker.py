@@ -37,7 +37,7 @@ from holdfast.store import Lease
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
     from holdfast.engine.upkeep.duties import Duty, Periods
-    from holdfast.engine.worker.second import SecondConnection
+    from holdfast.engine.worker.second import EffectConnection, SecondConnection
     from holdfast.engine.worker.some_slots import Slots
     from holdfast.store.store import Watch
 
@@ -105,6 +105,7 @@ class Worker:
         self._outage_s = RETRY_FIRST_S
         self._filled = False  # the last turn got as much as it claimed: there is a backlog
         self._second: SecondConnection | None = None
+        self._effects: EffectConnection | None = None  # once an end has effects, on PostgreSQL
 
     # -- from outside -------------------------------------------------------------------------------------------------
 
@@ -120,11 +121,13 @@ class Worker:
 
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that this worker holds."""
-        return [*self._held.values(), *self._ended, *(self._second.ended if self._second else ())]
+        elsewhere = [*(self._second.ended if self._second else ()), *(self._effects.ended if self._effects else ())]
+        return [*self._held.values(), *self._ended, *elsewhere]
 
     @property
     def _busy(self) -> bool:
-        return bool(self._held or self._ended or (self._second and self._second.turn))
+        elsewhere = (self._second and self._second.turn) or (self._effects and self._effects.ended)
+        return bool(self._held or self._ended or elsewhere)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -151,6 +154,7 @@ class Worker:
         ends.callback(Heartbeat(self._ledger, self.held, self._register, self._give_back_unstarted).stop)
         leases = [operation.lease_s for operation in self._ledger.operations] or [LEASE_S]
         look_s = min(self._poll_s, min(leases) / 2)
+        self._ledger.store.shortest_lease_s = min(leases)
         reaper = Reaper(
             self._ledger, actor=self.worker_id, period_s=look_s, lease_s=max(leases), on_recovered=self.wake
         )
@@ -183,6 +187,8 @@ class Worker:
 
     def _write(self, room: int) -> list[HeldAttempt]:
         """Write the attempts that have ended and claim `room` more, in one transaction; return what was claimed."""
+        if self._apart and any(running.stages for running in self._ended):
+            self._give_effects()
         # Heartbeats see what has ended until it is written.
         turn = Turn(self._ended, self._lease(room) if room else None)
         if turn.tasks:
@@ -197,9 +203,19 @@ class Worker:
         if claimed:
             self._held.update((running.record.exec_id, running) for running in claimed)
             self._pace.claimed(len(claimed), sum([len(running.record.payload or "") for running in claimed]))
-        self._filled = len(claimed) == turn.room >= SHARED_MIN and not self._ledger.store.one_writer
+        if turn.claim is not None:
+            self._filled = len(claimed) == turn.room >= SHARED_MIN and not self._ledger.store.one_writer
         self._pause_for(turn.outage)
         return claimed
+
+    def _give_effects(self) -> None:
+        """Give the ends with effects to a connection of their own: they may wait for a lock on a table of the user."""
+        if self._effects is None:
+            from holdfast.engine.worker.second import EffectConnection  # noqa: PLC0415 - many handlers stage none
+
+            self._effects = EffectConnection(self._ledger, self.wake)
+        self._effects.give([running for running in self._ended if running.stages])
+        self._ended = [running for running in self._ended if not running.stages]
 
     def _share(self, room: int) -> int:
         """Give one half of a turn to a second connection, if that is free; return how many to claim here."""
@@ -270,6 +286,8 @@ class Worker:
             self._due_at = self._ledger.store.now()
         if self._second and (turn := self._second.take()):
             self._start(self._settle(turn))
+        if self._effects and (turn := self._effects.take()):
+            self._settle(turn)
         n, seconds = 0, 0.0
         for _ in range(len(self._done)):
             running = self._done.popleft()
@@ -291,6 +309,8 @@ class Worker:
         late = time.monotonic() - AHEAD_S
         oldest = islice(self._held.values(), self._concurrency)
         stalled = sum([running.taken_at is not None and running.taken_at < late for running in oldest])
+        if self._effects and len(self._effects.ended) > self._batch_max:
+            return 0  # what they wait for must not fill the memory
         elsewhere = self._second.room if self._second else 0
         return max(0, self._pace.hold(stalled, shared=self._second is not None) - len(self._held) - elsewhere)
 
@@ -307,6 +327,11 @@ class Worker:
             now = time.monotonic()
             waits += [deadline - now for running in self._held.values() if (deadline := running.deadline) is not None]
         return max(0.001, min(waits))
+
+    @property
+    def _apart(self) -> bool:
+        """Whether ends with effects are written apart: not on one thread, by one writer, or for events in order."""
+        return not (self._executor == "inline" or self._ledger.store.one_writer or self._ledger.listening)
 
     @property
     def _timed(self) -> bool:
@@ -359,8 +384,9 @@ class Worker:
     def _close_slots(self) -> None:
         for some in self._slots:
             some.close()
-        if self._second:
-            self._second.close()
+        for each in (self._second, self._effects):
+            if each:
+                each.close()
 
     def _recover_first(self) -> RecoveryReport | None:
         try:
@@ -392,7 +418,7 @@ class Worker:
         deadline = time.monotonic() + FLUSH_S
         while self._busy and time.monotonic() < deadline:
             self._write(0)
-            if self._held:  # it ended just now, and its slot is about to hand it over
+            if self._held or self._effects:  # it ended just now, and its slot is about to hand it over
                 self._gather(0.01)
 
     def _let_go(self) -> None:

@@ -27,6 +27,7 @@ def apply(store: PostgresStore, connection: Any, effects: Sequence[Effect]) -> N
     # Binary, because psycopg then uses the protocol in which several statements cannot be sent as one.
     cursor = connection.cursor(binary=True)
     connection.effects_ran = True
+    store.limit_locks(connection)
     for text, rows, group in groups(effects):
         try:
             if rows is None and len(group) > 1:

@@ -24,6 +24,7 @@ from holdfast.store.postgres.sqlstates import OTHER, TABLE
 
 _REFUSALS = {str(refusal) for refusal in Refusal}
 _SCHEMA_MISSING = "3F000"
+_WAITED = frozenset({"40P01", "55P03", "57014"})  # deadlock, lock timeout, statement timeout
 LOST = "connection_lost"  # in the context of an error
 
 
@@ -57,10 +58,10 @@ def of_effect(error: psycopg.Error, connection: Any, statement: str, *, url: str
     state = error.sqlstate or ""
     if connection.closed or (meaning(state).in_effect is Fault.DATABASE and not _ends_connection(state)):
         return translated(error, url=url, schema=schema)
-    return EffectError(
-        f"the database refused an effect: {without_password(first_line(error), url)}",
-        context={"sqlstate": state, "statement": statement[:80]},
-    )
+    context: dict[str, object] = {"sqlstate": state, "statement": statement[:80]}
+    if state in _WAITED:
+        context["waited"] = True
+    return EffectError(f"the database refused an effect: {without_password(first_line(error), url)}", context=context)
 
 
 def meaning(state: str) -> Meaning:

@@ -325,6 +325,12 @@ class PostgresStore(PostgresSchema):
         connection.forget()
         self._unlock(connection)
 
+    def limit_locks(self, connection: LedgerConnection) -> None:
+        """Let effects wait for a lock no longer than a quarter of the shortest lease, if that is less than usual."""
+        if self.shortest_lease_s is not None and self.shortest_lease_s / 4 < LOCK_S:
+            wait_s = f"{self.shortest_lease_s / 4:.3f}s"
+            connection.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", (wait_s,))
+
     def reset_session(self, connection: LedgerConnection) -> bool:
         """Undo what effects have changed in their session; return whether their transaction can still write."""
         return reset_after_effects(connection, self.schema, LOCK_S, local=self.pooled)

@@ -53,9 +53,11 @@ def of_effect(path: Path, error: sqlite3.Error, statement: str) -> HoldfastError
     name = _name(error)
     if meaning_of(name, TABLE, OTHER).in_effect is Fault.DATABASE:
         return translated(path, error) or error_of(path, str(error), name)
-    return EffectError(
-        f"the database refused an effect: {error}", context={"sqlite": name, "statement": statement[:80]}
-    )
+    context: dict[str, object] = {"sqlite": name, "statement": statement[:80]}
+    if name.startswith("SQLITE_INTERRUPT"):
+        context["waited"] = True
+        return EffectError("an effect held the write lock for too long, and was interrupted", context=context)
+    return EffectError(f"the database refused an effect: {error}", context=context)
 
 
 def _name(error: sqlite3.Error) -> str:

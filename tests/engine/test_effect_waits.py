@@ -1,0 +1,99 @@
+"""An effect that waits, for a lock or for itself, holds up no other job, and no heartbeat."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from holdfast import Execution, Ledger, RetryPolicy, Strategy
+from holdfast.core.machines import JobState
+from tests.engine.database import Database
+from tests.engine.working import eventually, working
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+UPDATE = "UPDATE locked SET n = n + 1"
+ONCE = RetryPolicy(strategy=Strategy.IMMEDIATE, max_attempts=1)
+
+
+@pytest.fixture
+def database(ledger_url: str) -> Iterator[Database]:
+    database = Database(ledger_url)
+    for statement in (
+        "CREATE TABLE locked (n integer)",
+        "INSERT INTO locked VALUES (1)",
+        "CREATE TABLE things (n integer)",
+    ):
+        database.run(statement)
+    yield database
+    database.close()
+
+
+@contextmanager
+def waiting(database: Database) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield an effect that waits for longer than a worker lets it, and what ends the reason for that."""
+    if not database.is_postgres:
+        yield ENDLESS, lambda: None
+        return
+    holder = database.connect()
+    holder.execute("BEGIN")
+    holder.execute(UPDATE)
+    try:
+        yield UPDATE, holder.rollback
+    finally:
+        holder.close()
+
+
+@pytest.mark.attack("faults")
+def test_no_lease_is_lost_because_an_effect_waits(ledger_url: str, database: Database) -> None:
+    with Ledger(ledger_url) as ledger, waiting(database) as (effect, _):
+
+        @ledger.operation("stuck", lease_s=3, retry=ONCE)
+        def stuck(run: Execution, n: int) -> None:
+            run.effect(effect)
+
+        @ledger.operation("long", lease_s=3)
+        def long(run: Execution) -> None:
+            time.sleep(5)
+
+        @ledger.operation("insert", lease_s=3)
+        def insert(run: Execution, n: int) -> None:
+            run.effect("INSERT INTO things VALUES (:n)", {"n": n})
+
+        bad = [ledger.submit(stuck.call(n=n)) for n in range(3)]
+        good = [ledger.submit(long.call()), *(ledger.submit(insert.call(n=n)) for n in range(20))]
+        with working(ledger, concurrency=8):
+            ended = [receipt.wait(60) for receipt in (*bad, *good)]
+    assert [(one.state, one.error_code) for one in ended[:3]] == [(JobState.FAILED, "effect_failed")] * 3
+    assert {one.state for one in ended[3:]} == {JobState.SUCCEEDED}
+    with Ledger(ledger_url) as ledger:
+        assert {ledger.job(one.job_id).attempts for one in ended} == {1}
+    assert database.run("SELECT count(*) FROM things") == [(20,)]
+
+
+@pytest.mark.attack("faults")
+@pytest.mark.pg
+@pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
+def test_other_jobs_end_while_an_effect_waits_for_a_lock(
+    ledger_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.store.LOCK_S", 120)
+    with Ledger(ledger_url) as ledger, waiting(database) as (effect, release):
+
+        @ledger.operation("stuck", lease_s=600)
+        def stuck(run: Execution) -> None:
+            run.effect(effect)
+
+        with working(ledger, concurrency=4, drain_s=30):
+            receipt = ledger.submit(stuck.call())
+            locks = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            eventually(lambda: database.run(locks) != [(0,)], "the effect waits")
+            for other in [ledger.submit("noop", {}) for _ in range(20)]:
+                assert other.wait(60).state is JobState.SUCCEEDED
+            assert ledger.receipt(receipt.job_id).state is JobState.RUNNING
+            release()
+            assert receipt.wait(60).state is JobState.SUCCEEDED
+        assert ledger.job(receipt.job_id).attempts == 1
+    assert database.run("SELECT n FROM locked") == [(2,)]
