@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast.audit.check.runner import check
+from holdfast.core.authority import Act, Wanted
 from holdfast.core.commands import Fail, Quarantine
+from holdfast.core.errors import AuthorityError, ReplayGuardError
+from holdfast.core.machines import JobState
+from holdfast.governance import switches
+from holdfast.governance.grants import request
 from holdfast.nodd import doctor, samples, subscription
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
@@ -17,9 +24,12 @@ from holdfast.nodd.drain import SAME_ERROR, Drain
 from holdfast.nodd.objects import S3Source
 from holdfast.nodd.queues import Queue
 from holdfast.nodd.reconcile import ReconcileResult, reconcile
+from holdfast.nodd.tables import prepare
 from holdfast.store import Lease, Store
+from tests.governance.granting import approve_in_prod
 from tests.nodd.aws import Cloud
 from tests.nodd.messages import GFS, event, record
+from tests.support.ledgers import new_store
 
 BUCKET = "noaa-gfs-bdp-pds"
 GRIB = samples.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
@@ -59,7 +69,7 @@ def states(store: Store[Any]) -> list[str]:
 @pytest.mark.req("K-33", "K-56")
 def test_a_drain_tells_the_ledger_first_and_replays_only_what_failed(failed: Store[Any], dead: Queue) -> None:
     dead.send([event(record(key=key)) for key in KEYS])
-    done = Drain(failed, dead, shipped(), actor="ann", reason="ticket 7").run()
+    done = Drain(failed, dead, shipped(), actor="ann", reason="ticket 7", wait_s=0).run()
     assert (done.received, done.deleted, done.stopped) == (4, 4, None)
     assert done.fates == {"already_pending": 1, "already_quarantined": 1, "replayed": 2}
     assert states(failed) == ["pending", "pending", "quarantined", "pending"]
@@ -67,38 +77,152 @@ def test_a_drain_tells_the_ledger_first_and_replays_only_what_failed(failed: Sto
         assert [(row.event, row.actor, row.reason) for row in reading.journal.of(1)][-1] == (
             "replay",
             "ann",
-            "ticket 7",
+            f"replay {done.run_id}: ticket 7",
         )
+        run = reading.runs.get(done.run_id)
+        assert run is not None
+        assert (run.procedure, run.state) == ("replay", "done")
         assert reading.jobs.get(1).replay_reason == "dlq-drain"
 
 
 @pytest.mark.req("K-56")
 def test_a_message_without_a_record_stays_unless_asked_for(store: Store[Any], dead: Queue, cloud: Cloud) -> None:
     dead.send([event(record())])
-    drain = Drain(store, dead, shipped(), actor="ann", reason="r")
+    drain = Drain(store, dead, shipped(), actor="ann", reason="r", wait_s=0)
     assert drain.run(limit=1).fates == {"uncorrelated": 1}
     assert states(store) == []
     other = Queue(cloud.queue()[0], endpoint=cloud.endpoint)
     other.send([event(record()), "garbage"])
-    told = Drain(store, other, shipped(), actor="ann", reason="r", admit_unknown=True).run()
+    told = Drain(store, other, shipped(), actor="ann", reason="r", wait_s=0, admit_unknown=True).run()
     assert (told.fates, told.deleted) == ({"admitted": 1, "rejected": 1}, 2)
     assert states(store) == ["pending"]
 
 
 @pytest.mark.req("K-56")
-def test_the_same_error_again_stops_a_drain(failed: Store[Any], dead: Queue) -> None:
-    dead.send([event(record(key=KEYS[0]))] * 12)
+def test_the_same_error_again_stops_a_drain(store: Store[Any], dead: Queue) -> None:
+    """The second batch waits until the first has ended: the worker is slower than the drain."""
+    keys = [GFS.replace("f003", f"f{n:03}") for n in range(1, 13)]
+    ids = broken(store, keys, "io_error")
+    dead.send([event(record(key=key)) for key in keys])
+    slept: list[float] = []
 
-    def work() -> None:
-        with failed.transaction() as transaction:
-            attempts = transaction.executions.claim_these([1], Lease(owner="w", queues=("gfs",), n=1, seconds=30))
-            transaction.executions.move(
-                [(a, Fail(a.execution.lease_token, "io_error", "still down")) for a in attempts], actor="w"
-            )
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:  # only now a worker comes
+            fail(store, ids[:10], "io_error")
 
-    done = Drain(failed, dead, shipped(), actor="ann", reason="r").run(between=work)
-    assert done.stopped == SAME_ERROR
-    assert done.received < 12
+    done = Drain(store, dead, shipped(), actor="ann", reason="r", sleep=sleep).run()
+    assert len(slept) >= 3
+    assert (done.stopped, done.fates["replayed"], done.received, done.deleted) == (SAME_ERROR, 10, 12, 10)
+    with store.reading() as reading:
+        assert [job.state for job in reading.jobs.get_many(ids)] == ["failed"] * 12
+        run = reading.runs.get(done.run_id)
+        assert run is not None
+        assert (run.state, run.stop_state) == ("stopped", SAME_ERROR)
+    later = Drain(store, dead, shipped(), actor="ann", reason="r", wait_s=0).run()
+    assert (later.received, later.fates) == (2, {"replayed": 2})  # the others were left in the queue
+
+
+def test_the_same_error_is_noticed_after_the_last_batch_too(store: Store[Any], dead: Queue) -> None:
+    ids = broken(store, KEYS[:1], "io_error")
+    dead.send([event(record(key=KEYS[0]))])
+    done = Drain(store, dead, shipped(), actor="ann", reason="r", sleep=lambda _: fail(store, ids, "io_error")).run()
+    assert (done.stopped, done.deleted) == (SAME_ERROR, 1)
+
+
+def broken(store: Store[Any], keys: list[str], code: str) -> list[int]:
+    """Admit units whose first attempts fail for good, and return their jobs."""
+    for key in keys:
+        admit(store, [FeedMessage(event(record(key=key)))], shipped())
+    with store.reading() as reading:
+        ids = sorted(job.job_id for job in reading.replay.jobs_after(0, JobState.PENDING, limit=100))
+    fail(store, ids, code)
+    return ids
+
+
+def fail(store: Store[Any], ids: list[int], code: str) -> None:
+    with store.transaction() as transaction:
+        lease = Lease(owner="w", queues=("gfs",), n=len(ids), seconds=30)
+        for attempt in transaction.executions.claim_these(ids, lease):
+            command = Fail(attempt.execution.lease_token, code, "down")
+            transaction.executions.move([(attempt, command)], actor="w")
+
+
+# -- under governance -------------------------------------------------------------------------------------------------
+
+
+def test_a_permanent_error_is_quarantined_and_not_replayed(store: Store[Any], dead: Queue) -> None:
+    ids = broken(store, KEYS[:2], "integrity_size_zero")
+    dead.send([event(record(key=key)) for key in KEYS[:2]])
+    done = Drain(store, dead, shipped(), actor="ann", reason="INC-7").run()
+    assert (done.fates, done.deleted, done.stopped) == ({"quarantined": 2}, 2, None)
+    with store.reading() as reading:
+        assert [(job.state, job.quarantine_code) for job in reading.jobs.get_many(ids)] == [
+            ("quarantined", "parse_error")
+        ] * 2
+        last = reading.journal.of(ids[0])[-1]
+    assert (last.event, last.actor, last.reason) == ("quarantine", "ann", f"drain {done.run_id}: INC-7")
+
+
+@pytest.mark.parametrize("switch", ["replay", "replay:gfs", "operation:nodd.ingest"])
+def test_a_switch_that_is_on_refuses_a_drain(failed: Store[Any], dead: Queue, switch: str) -> None:
+    switches.throw(failed, switch, actor="sec", reason="harm was seen")
+    dead.send([event(record(key=key)) for key in KEYS])
+    before = states(failed)
+    with pytest.raises(ReplayGuardError) as refused:
+        Drain(failed, dead, shipped(), actor="ann", reason="r").run()
+    assert refused.value.code == "kill_switch_active"
+    assert states(failed) == before
+    assert len(dead.receive(wait_s=0)) == 4  # nothing was deleted, and they are visible again
+
+
+@pytest.fixture
+def prod(empty_url: str) -> Iterator[Store[Any]]:
+    with new_store(empty_url, environment="prod") as store:
+        prepare(store)
+        yield store
+
+
+def test_in_prod_a_drain_needs_a_grant_for_exactly_its_records(prod: Store[Any], dead: Queue) -> None:
+    store = prod
+    ids = broken(store, KEYS[:2], "io_error")
+    dead.send([event(record(key=key)) for key in KEYS[:2]])
+    drain = Drain(store, dead, shipped(), actor="ann", reason="INC-7", wait_s=0)
+    with pytest.raises(AuthorityError) as refused:
+        drain.run()
+    assert refused.value.code == "REJECT_AUTH_MISSING"
+    with store.reading() as reading:
+        assert [job.state for job in reading.jobs.get_many(ids)] == ["failed"] * 2
+        assert reading.runs.get(drain.run_id) is None
+    context = refused.value.context
+    what = Wanted(
+        act=Act(str(context["action"])), target=str(context["target"]), environment="prod", executor="ann",
+        plan=str(context["plan"]),
+    )  # fmt: skip
+    asked = request(store, what, requester="ann", rollback_plan="quarantine them", reason="INC-7")
+    approve_in_prod(store, asked.grant_id)
+    done = Drain(store, dead, shipped(), actor="ann", reason="INC-7", grant_id=asked.grant_id, wait_s=0).run()
+    assert (done.fates, done.deleted) == ({"replayed": 2}, 2)
+    with store.reading() as reading:
+        run = reading.runs.get(done.run_id)
+        assert run is not None
+        assert run.grant_id == asked.grant_id
+    assert check(store, only=["grants_authentic"]).ok
+
+
+def test_in_prod_a_pause_is_lifted_by_a_grant(prod: Store[Any]) -> None:
+    store = prod
+    with store.transaction() as transaction:
+        transaction.queues.pause("gfs", actor="sec", reason="harm was seen")
+    with pytest.raises(AuthorityError) as refused:
+        switches.resume_queue(store, "gfs", actor="ann", reason="mended")
+    assert (refused.value.code, refused.value.context["target"]) == ("REJECT_AUTH_MISSING", "queue:gfs")
+    what = Wanted(act=Act.LIFT, target="queue:gfs", environment="prod", executor="ann")
+    asked = request(store, what, requester="ann", rollback_plan="pause it", reason="mended")
+    approve_in_prod(store, asked.grant_id)
+    assert switches.resume_queue(store, "gfs", actor="ann", reason="mended", grant_id=asked.grant_id)
+    assert not switches.resume_queue(store, "gfs", actor="ann", reason="again")  # it is not paused: no grant is used
+    assert check(store, only=["grants_authentic"]).ok
 
 
 # Of a day that no other test has objects of: the server is the session's.

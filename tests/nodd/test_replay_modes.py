@@ -208,7 +208,7 @@ def test_a_dead_letter_is_about_the_last_write_of_its_object(ledger: Ledger, dea
         + json.loads(write(ledger.store, "0B", "b" * 32))["Records"]
     )
     dead.send([event(*both)])
-    done = Drain(ledger.store, dead, shipped(), actor="ann", reason="INC-7").run()
+    done = Drain(ledger.store, dead, shipped(), actor="ann", reason="INC-7", wait_s=0).run()
     assert (done.fates, done.deleted) == ({"replayed": 1}, 1)
     assert [(row["status"], row["replay_reason"]) for row in records(ledger)] == [
         ("quarantined", None),
@@ -228,7 +228,7 @@ def test_a_dead_letter_of_a_write_that_never_came_is_not_taken_for_the_one_befor
     assert [row["status"] for row in records(ledger)] == ["succeeded"]
     later, known = (json.loads(write(ledger.store, *told))["Records"] for told in (("0B", "b" * 32), ("0A", "a" * 32)))
     dead.send([event(*later, *known)])
-    drain = Drain(ledger.store, dead, shipped(), actor="ann", reason="INC-7")
+    drain = Drain(ledger.store, dead, shipped(), actor="ann", reason="INC-7", wait_s=0)
     done = drain.run(limit=1)
     assert (done.fates, done.deleted) == ({"uncorrelated": 1}, 0)
     assert [row["ext_generation"] for row in records(ledger)] == [1]
@@ -241,17 +241,18 @@ def test_a_drain_leaves_provenance_too_whatever_its_reason_reads_like(
     failed(ledger, range(3, 4))
     appear(source, range(3, 4))
     dead.send([notice(ledger.store, 3).body])
-    done = Drain(ledger.store, dead, shipped(), actor="ann", reason="replay replay-0: INC-7").run()
+    done = Drain(ledger.store, dead, shipped(), actor="ann", reason="replay replay-0: INC-7", wait_s=0).run()
     assert done.fates == {"replayed": 1}
     assert ledger.run_until_idle() == 1
     [row] = records(ledger)
     assert row["status"] == "succeeded"
     document = provenance.document(lineage(ledger.store))
-    told = document["activity"][f"unit:{row['wal_id']}-drain-{row['ext_job_id']}-2"]
+    told = document["activity"][f"unit:{row['wal_id']}-{done.run_id}"]
     assert told == {
         "prov:type": "nodd:Replay",
         "nodd:wal_id": row["wal_id"],
         "nodd:replay_mode": "dlq",
         "nodd:replay_reason": "dlq-drain",
+        "nodd:replay_run_id": done.run_id,
         "nodd:original_run": f"{row['wal_id']}/1",
     }

@@ -455,7 +455,9 @@ def test_a_drain_tells_of_dead_letters_and_of_what_it_replays(
     announce(ledger, GRIB, source)
     ledger.run_until_idle()
     queue.send([event(record()), event(record(key=GFS.replace("f003", "f009")))])
-    drain = Drain(ledger.store, queue, shipped(), actor="ann", reason="r", reporter=scope.reporter, bus=ledger.bus)
+    drain = Drain(
+        ledger.store, queue, shipped(), actor="ann", reason="r", wait_s=0, reporter=scope.reporter, bus=ledger.bus
+    )
     assert drain.run().fates == {"replayed": 1, "uncorrelated": 1}
     counts = scope.counts()
     assert counts["dlq_messages_total dataset=gfs env=dev queue=nodd-dlq"] == 2

@@ -14,7 +14,7 @@ TEXTS = (
     (re.compile(r"\b[0-9a-f]{128}\b"), "<signature>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
-    (re.compile(r"\b(replay|worker)-[0-9a-f]{12}\b"), r"\1-<id>"),
+    (re.compile(r"\b(replay|drain|worker)-[0-9a-f]{12}\b"), r"\1-<id>"),
     (re.compile(r"\bcli:[\w.-]+"), "cli:<user>"),
     (re.compile(r"http://127\.0\.0\.1:\d+"), "<endpoint>"),
 )

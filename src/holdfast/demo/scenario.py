@@ -186,7 +186,8 @@ class _Scenario:
         now = datetime.now(UTC)
         self._aws.dead.send([notice(one, now, etag=_md5(one.data)) for one in outage])
         (self._folder / "outage").unlink()
-        done = Drain(self._ledger.store, self._aws.dead, shipped(), actor="demo", reason="S3 answers again").run()
+        drain = Drain(self._ledger.store, self._aws.dead, shipped(), actor="demo", reason="S3 answers again", wait_s=0)
+        done = drain.run()
         result = ", ".join(f"{n} {fate}" for fate, n in done.fates.items())
         self._console.print(f"[bold]4.[/] S3 answers again. Messages drained from the dead-letter queue: {result}.")
 

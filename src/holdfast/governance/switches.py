@@ -20,6 +20,7 @@ import msgspec
 
 from holdfast.core.authority import ANY, WORD_BYTES_MAX, Act, Wanted, is_exact, require_words
 from holdfast.core.decide import Refused
+from holdfast.core.environments import DEV
 from holdfast.core.errors import (
     InputError,
     RecordNotFoundError,
@@ -40,6 +41,7 @@ REPLAY_OF = "replay:"  # and the queue
 OPERATION = "operation:"  # and the operation; the statement that claims jobs uses the same prefix
 REGISTRATION_HOLD = "REGISTRATION_HOLD"
 TARGET = "switch:"  # and the switch: the target of a grant to lift it
+PAUSE_TARGET = "queue:"  # and the queue: the target of a grant to lift its pause
 SUGGESTED, NAMED_MAX = 3, 20  # of the known names, in the message about an unknown one
 NAME_BYTES_MAX = WORD_BYTES_MAX - len(TARGET)
 
@@ -95,6 +97,24 @@ def _lifted(transaction: Transaction, name: str, actor: str, reason: str, grant_
     if name.startswith(OPERATION):
         transaction.queues_to_announce.update(_waiting(transaction, name.removeprefix(OPERATION)))
     return SwitchChange(_off(transaction, name), changed=True)
+
+
+def resume_queue(store: Store[Any], queue: str, *, actor: str, reason: str, grant_id: int | None = None) -> bool:
+    """Resume a paused queue and return whether it was paused; outside dev a grant to lift the pause is consumed.
+
+    A pause stops replays of a queue like a switch, so that lifting it is governed like one.
+    """
+    who, why = actor_and_reason(actor, reason)
+    with store.transaction() as transaction:
+        if queue not in transaction.queues.paused():
+            return False
+        if environment_of(transaction) != DEV:
+            wanted = Wanted(
+                act=Act.LIFT, target=PAUSE_TARGET + queue, environment=environment_of(transaction), executor=who
+            )
+            authorise(transaction, wanted, grant_id=grant_id, reason=why)
+        transaction.queues.resume(queue, actor=who, reason=why)
+        return True
 
 
 def lift_act(reading: Reading, name: str, actor: str) -> Wanted:

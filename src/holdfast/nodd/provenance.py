@@ -212,7 +212,7 @@ def _of_replay(unit: Unit, run: RunFacts) -> list[dict[str, Any]]:
 
 
 def _replay_name(run: RunFacts) -> str:
-    # A drain has no run id, so the job and attempt identify it.
+    # A drain by an earlier version has no run id, so the job and attempt identify it.
     return run.replay.run_id if run.replay and run.replay.run_id else f"drain-{run.job_id}-{run.attempt}"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.records import Job, JournalRow
+from holdfast.core.selection import ReplayReason
 from holdfast.governance.replay.guards import PROCEDURE
 from holdfast.governance.replay.record import terms_of
 from holdfast.nodd.units import Operator
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Reading
 
 DRAIN = "dlq"
+NAME = "dlq-drain"  # of the selection of a drain
 _BROUGHT = frozenset({"replay", "submit"})  # the events by which a replay moves a job or makes one
 
 
 class ReplayOf(msgspec.Struct, frozen=True, kw_only=True):
     """The replay that an attempt is part of."""
 
-    mode: str  # of the run; a drain of a queue has no run, and is `dlq`
+    mode: str  # of the run; that of a drain of a queue is `dlq`
     reason: str | None = None
     run_id: str | None = None
     original_run: str | None = None  # the ingest run before it
@@ -49,7 +51,10 @@ def _read(reading: Reading, job: Job) -> ReplayOf:
     if run is None or run.procedure != PROCEDURE:
         return ReplayOf(mode=DRAIN, reason=job.replay_reason, original_run=original)
     terms = terms_of(run)
-    return ReplayOf(mode=str(terms.selection.mode), reason=terms.replay_reason, run_id=run_id, original_run=original)
+    mode = DRAIN if terms.replay_reason == ReplayReason.DLQ_DRAIN and terms.selection.name == NAME else None
+    return ReplayOf(
+        mode=mode or str(terms.selection.mode), reason=terms.replay_reason, run_id=run_id, original_run=original
+    )
 
 
 def _ingest_run(reading: Reading, job_id: int) -> str | None:

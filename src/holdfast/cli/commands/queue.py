@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.options import Reason, actor, word
+from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, Reason, actor, word
 from holdfast.core.errors import InputError
 from holdfast.store import Store
 from holdfast.store.requests import INTEGER_MAX
@@ -23,10 +23,18 @@ def pause(store: Store[Any], *, queue: Queue = "default", reason: Reason = None)
 
 
 @command(Location.open)
-def resume(store: Store[Any], *, queue: Queue = "default", reason: Reason = None) -> Answer:
-    """Resume a paused queue."""
-    with store.transaction() as transaction:
-        transaction.queues.resume(queue, actor=actor(), reason=reason or "resumed")
+def resume(
+    store: Store[Any],
+    *,
+    queue: Queue = "default",
+    reason: Reason = None,
+    grant: Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    operator: Annotated[str | None, word("--operator", OPERATOR_HELP, "--as")] = None,
+) -> Answer:
+    """Resume a paused queue; outside dev under a grant, which is consumed."""
+    from holdfast.governance.switches import resume_queue  # noqa: PLC0415 - only here
+
+    resume_queue(store, queue, actor=operator or actor(), reason=reason or "resumed", grant_id=grant)
     return Answer({"queue": queue, "paused": False}, f"Queue {queue} resumed.")
 
 

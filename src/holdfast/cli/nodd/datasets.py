@@ -13,9 +13,10 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.nodd.options import DatasetName, Own, Reason, dataset_named, prepared
-from holdfast.cli.options import actor
+from holdfast.cli.nodd.options import DatasetName, Operator, Own, Reason, dataset_named, prepared
+from holdfast.cli.options import GRANT_HELP, ID_MAX, actor
 from holdfast.cli.output import Column
+from holdfast.governance.switches import resume_queue
 from holdfast.nodd import catalog as catalogue
 from holdfast.nodd.dataset import with_own
 from holdfast.nodd.records import RecordStatus
@@ -104,11 +105,13 @@ def resume(
     *,
     dataset: DatasetName,
     reason: Reason,
+    grant: Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    operator: Operator = None,
     own: Own = None,
 ) -> Answer:
-    """Resume a paused dataset."""
+    """Resume a paused dataset; outside dev under a grant, which is consumed."""
     name = dataset_named(with_own(own), dataset).name
-    with prepared(location) as store, store.transaction() as transaction:
-        resumed = transaction.queues.resume(name, actor=actor(), reason=reason)
+    with prepared(location) as store:
+        resumed = resume_queue(store, name, actor=operator or actor(), reason=reason, grant_id=grant)
     words = f"Dataset {name} resumed." if resumed else f"Dataset {name} was not paused."
     return Answer({"dataset": name, "resumed": resumed}, words)

@@ -27,13 +27,13 @@ from holdfast.cli.nodd.options import (
     prepared,
     reporting,
 )
-from holdfast.cli.options import actor
+from holdfast.cli.options import GRANT_HELP, ID_MAX, actor
 from holdfast.cli.output import Column
 from holdfast.core.errors import InputError
 from holdfast.nodd import doctor as doctors
 from holdfast.nodd import subscription as subscriptions
 from holdfast.nodd.dataset import with_own
-from holdfast.nodd.drain import Drain
+from holdfast.nodd.drain import WAIT_S, Drain
 from holdfast.nodd.objects import S3Source
 from holdfast.nodd.queues import Queue, aws_errors, client
 from holdfast.nodd.reconcile import ReconcileResult
@@ -138,13 +138,21 @@ def drain_dlq(
     admit_unknown: Annotated[
         bool, typer.Option("--admit-unknown", help="Admit messages without a record in the ledger.")
     ] = False,
+    grant: Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    wait_s: Annotated[
+        float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for the outcome of a batch.")
+    ] = WAIT_S,
     operator: Operator = None,
     telemetry: TelemetryTarget = Target.OFF,
     own: Own = None,
     endpoint: Endpoint = None,
     region: Region = "us-east-1",
 ) -> Answer:
-    """Drain a dead-letter queue into the ledger; stop if the same error repeats."""
+    """Drain a dead-letter queue into the ledger, under the guards and grants of a replay.
+
+    Failed records are replayed in batches; those with a permanent error are quarantined. It stops if the same error
+    comes back.
+    """
     dead = Queue(queue, endpoint=endpoint, region=region)
     sink, datasets = start(telemetry), with_own(own)
     with prepared(location) as store, reporting(sink, store) as (reporter, bus):
@@ -155,12 +163,15 @@ def drain_dlq(
             actor=operator or actor(),
             reason=reason,
             admit_unknown=admit_unknown,
+            grant_id=grant,
+            wait_s=wait_s,
             reporter=reporter,
             bus=bus,
         )
         done = drain.run(limit=limit)
     fates = ", ".join(f"{n} {fate}" for fate, n in done.fates.items()) or "none"
-    text = f"{done.received} messages received, {done.deleted} deleted: {fates}. {done.stopped or ''}".rstrip()
+    text = f"{done.run_id}: {done.received} messages received, {done.deleted} deleted: {fates}."
+    text += f" Stopped ({done.stopped}): {done.message}." if done.stopped else ""
     return Answer(msgspec.to_builtins(done), text, 3 if done.stopped else 0)
 
 

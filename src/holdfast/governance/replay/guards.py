@@ -86,6 +86,7 @@ class ReplayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     same_error_share: float = 0.5  # a larger share of replayed jobs with the same error again stops the run
     same_error_min: int = 20  # fewer jobs with the same error again do not stop the run
     lease_s: float = 60.0
+    await_outcome_s: float = 0.0  # how long a run waits for the jobs of a batch to end before the next one
 
 
 _POLICIES = {

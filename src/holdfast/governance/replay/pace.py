@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from holdfast.governance.replay.guards import ReplayPolicy
     from holdfast.store.transaction import Reading
 
-QUEUE_AGE, LATENCY, RATE = "queue_age", "latency", "rate"
+QUEUE_AGE, LATENCY, RATE, OUTCOME = "queue_age", "latency", "rate", "outcome"
+OUTCOME_POLL = timedelta(seconds=0.5)
 RECENT = timedelta(minutes=15)
 FEW = 10  # fewer attempts give no P90 latency
 MINUTE_S = 60.0

@@ -141,6 +141,7 @@ def run(
     grant_id: int | None = None,
     expected: DryRun | None = None,
     policy: ReplayPolicy | None = None,
+    root: str | None = None,
     stop_after: int | None = None,
     world: World | None = None,
     sleep: Callable[[float], object] = time.sleep,
@@ -149,8 +150,9 @@ def run(
 ) -> ReplayReport:
     """Replay the jobs of a selection, and return the report when the run is done or has stopped.
 
-    The replay reason of a backfill is always `backfill`. With `expected`, raise PlanStaleError if a dry run would give
-    another result now. Raise ReplayGuardError if a guard refuses, AuthorityError if no grant permits the run.
+    `root` is the id of the run, if the caller has made one. The replay reason of a backfill is always `backfill`. With
+    `expected`, raise PlanStaleError if a dry run would give another result now. Raise ReplayGuardError if a guard
+    refuses, AuthorityError if no grant permits the run.
     """
     actor, reason = actor_and_reason(actor, reason)
     _require_sound(selection, replay_reason)
@@ -162,8 +164,8 @@ def run(
         if expected is not None:
             _require_expected(reading, selection, candidates, expected)
         guards = judged(reading, selection, candidates, policy)
-        run_id = f"replay-{hooks.world.new_name()}"
-        while reading.runs.get(run_id) is not None:  # a world of tests may repeat its names
+        run_id = root or f"replay-{hooks.world.new_name()}"
+        while root is None and reading.runs.get(run_id) is not None:  # a world of tests may repeat its names
             run_id = f"replay-{hooks.world.new_name()}"
     cause = BACKFILL if selection.mode is ReplayMode.BACKFILL else replay_reason
     terms = _terms(selection, candidates, policy, actor=actor, reason=reason, replay_reason=cause)

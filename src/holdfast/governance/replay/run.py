@@ -240,6 +240,7 @@ class ReplayRunner:
         if last_at is not None:
             wait_s = pace.seconds_after(self._progress.last_records, self._mode, self._policy)
             self._wait_until(last_at + timedelta(seconds=wait_s), pace.RATE)
+            self._await_outcome()
         for _ in range(self._policy.slow_downs_max):
             strain = self._look_at_queues()
             if strain is None:
@@ -248,6 +249,22 @@ class ReplayRunner:
         strain = self._look_at_queues()
         if strain is not None:
             raise _Halt(Stop.SLO_RISK, str(strain))
+
+    def _await_outcome(self) -> None:
+        """Return when the jobs of the last batch have ended; raise _Halt if they have not within the policy's time."""
+        until = self._store.now() + timedelta(seconds=self._policy.await_outcome_s)
+        replayed = {job_id: self._versions[job_id] for o in self._progress.recent for job_id in o.replayed}
+        while self._policy.await_outcome_s > 0:
+            with self._store.reading() as reading:
+                ended = pace.returned(reading, replayed, frozenset()).ended
+            if ended >= len(replayed):
+                return
+            if self._store.now() >= until:
+                message = (
+                    f"{len(replayed) - ended} replayed jobs have not ended after {self._policy.await_outcome_s:g} s"
+                )
+                raise _Halt(Stop.SLO_RISK, f"{message}; are workers running?")
+            self._wait_until(self._store.now() + pace.OUTCOME_POLL, pace.OUTCOME)
 
     def _look_at_queues(self) -> pace.Strain | None:
         """Return the measure of the queues above its threshold; raise _Halt at a switch or if errors come back."""
