@@ -493,9 +493,10 @@ def test_a_job_that_replaces_one_that_does_not_exist(verbs: Verbs) -> None:
 
 def test_a_drivers_error_never_leaves_the_store(verbs: Verbs) -> None:
     """What the checks above would have let through: the database refuses it, and says so in Holdfast's words."""
-    row = '[["noop", "1", "c", null, "q", 5, 5, 1180591620717411303424, null, "{}", "digest", null]]'
+    shape = '[["noop", "1", "c", "q", 5, 5, 1180591620717411303424, null, null]]'
     params = {
-        "rows": row, "after": 0, "state": "pending", "version": 1, "event": "submit", "actor": "a", "reason": None,
+        "rows": '[[0, "{}", "digest", null]]', "shapes": shape, "after": 0,
+        "state": "pending", "version": 1, "event": "submit", "actor": "a", "reason": None, "gated": False,
         "move_id": "m", "now": verbs.store.time_parameter(),
     }  # fmt: skip
     before = verbs.everything()

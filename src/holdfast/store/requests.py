@@ -71,13 +71,13 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         at = time_text(self.run_at) if self.run_at else None
         return msgspec.structs.asdict(self) | {"digest": digest, "run_at": at}
 
-    def row(self, digest: str) -> list[object]:
-        """Return the row that `insert_jobs` takes, in the order of its columns; `digest` is the one above."""
-        return [
-            self.operation, self.operation_version, self.client, self.key, self.queue, self.max_attempts,
-            self.replay_attempts, self.priority, time_text(self.run_at) if self.run_at else None, self.payload, digest,
-            self.replaces,
-        ]  # fmt: skip
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What many submissions of a batch share, in the order of `insert_jobs`."""
+        return (
+            self.operation, self.operation_version, self.client, self.queue, self.max_attempts, self.replay_attempts,
+            self.priority, time_text(self.run_at) if self.run_at else None, self.replaces,
+        )  # fmt: skip
 
 
 class Declared(msgspec.Struct, frozen=True):

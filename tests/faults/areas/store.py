@@ -186,8 +186,8 @@ COUNTED = (
                 "jobs",
                 "insert_jobs",
                 (
-                    "c.client = r.value ->> 2 AND c.key = r.value ->> 3",
-                    "c.client = r.value ->> 2 AND c.key IS NULL AND false",
+                    "c.client = s.client AND c.key = r.value ->> 3",
+                    "c.client = s.client AND c.key IS NULL AND false",
                 ),
                 ("ON CONFLICT (client, key) WHERE key IS NOT NULL DO NOTHING\n", ""),
             ),

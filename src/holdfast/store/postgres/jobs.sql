@@ -7,19 +7,27 @@
 SELECT 0;
 
 -- name: insert_jobs
--- rows: operation, operation_version, client, key, queue, max_attempts, replay_attempts, priority, run_at, payload, digest,
--- replaces. A call that exists already makes no job. While a key is erased or a queue has a limit, only
--- `store.verbs.gate` may insert: it sets :gated. Returned: the id, and which of the rows it is.
-WITH k AS MATERIALIZED (
-  SELECT nextval('holdfast_calls_job_id_seq') AS job_id, r.v, r.n, t.now, coalesce((r.v ->> 8)::timestamptz, t.now) AS run_at
-    FROM (SELECT v::jsonb AS v, n FROM json_array_elements(:rows) WITH ORDINALITY x (v, n) OFFSET 0) r,
-         (SELECT coalesce(:now, statement_timestamp()) AS now) t
+-- s: what submissions share: operation, operation_version, client, queue, max_attempts, replay_attempts, priority, run_at,
+-- replaces. rows: which of s, payload, digest, key.
+-- A call that exists already makes no job. While a key is erased or a queue has a limit, only `store.verbs.gate` may
+-- insert: it sets :gated. Returned: the id, and which of the rows it is.
+WITH s AS MATERIALIZED (
+  SELECT n - 1 AS shape, v ->> 0 AS operation, v ->> 1 AS operation_version, v ->> 2 AS client, v ->> 3 AS queue,
+    (v ->> 4)::integer AS max_attempts, (v ->> 5)::integer AS replay_attempts, (v ->> 6)::integer AS priority,
+    coalesce((v ->> 7)::timestamptz, t.now) AS run_at, (v ->> 8)::bigint AS replaces, t.now
+    FROM jsonb_array_elements(:shapes) WITH ORDINALITY x (v, n),
+         (SELECT coalesce(:now, statement_timestamp()) AS now) t),
+k AS MATERIALIZED (
+  SELECT nextval('holdfast_calls_job_id_seq') AS job_id, r.n, r.v ->> 1 AS payload, r.v ->> 2 AS digest, r.v ->> 3 AS key,
+    s.*
+    FROM (SELECT v::jsonb AS v, n FROM json_array_elements(:rows) WITH ORDINALITY x (v, n) OFFSET 0) r
+    JOIN s ON s.shape = (r.v ->> 0)::bigint
    ORDER BY r.n),
 c AS (
   INSERT INTO holdfast_calls (job_id, operation_version, client, key, max_attempts, replay_attempts, payload, digest,
     replaces, created_at)
-  SELECT k.job_id, k.v ->> 1, k.v ->> 2, k.v ->> 3, (k.v ->> 5)::integer, (k.v ->> 6)::integer, k.v ->> 9, k.v ->> 10,
-    (k.v ->> 11)::bigint, k.now
+  SELECT k.job_id, k.operation_version, k.client, k.key, k.max_attempts, k.replay_attempts, k.payload, k.digest, k.replaces,
+    k.now
     FROM k
    WHERE :gated::boolean OR NOT EXISTS (SELECT 1 FROM holdfast_erased)
      AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.depth_max IS NOT NULL)
@@ -29,8 +37,8 @@ c AS (
 j AS (
   INSERT INTO holdfast_jobs (job_id, operation, queue, priority, run_at, due_at, state, version, updated_at, event,
     actor, reason, move_id)
-  SELECT k.job_id, k.v ->> 0, k.v ->> 4, (k.v ->> 7)::integer, k.run_at, k.run_at, :state, :version, k.now, :event,
-    coalesce(:actor::text, k.v ->> 2), :reason, :move_id
+  SELECT k.job_id, k.operation, k.queue, k.priority, k.run_at, k.run_at, :state, :version, k.now, :event,
+    coalesce(:actor::text, k.client), :reason, :move_id
     FROM k JOIN c ON c.job_id = k.job_id ORDER BY k.n)
 SELECT k.job_id, k.n - 1 FROM k JOIN c ON c.job_id = k.job_id;
 

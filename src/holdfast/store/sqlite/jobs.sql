@@ -4,25 +4,36 @@
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'holdfast_calls';
 
 -- name: insert_jobs
--- rows: operation, operation_version, client, key, queue, max_attempts, replay_attempts, priority, run_at, payload, digest,
--- replaces. The anti-join is the dedupe: a BEFORE INSERT guard stops whatever would replace a row, so ON CONFLICT cannot be
--- used. Writers take turns, so the ids after the last one are free. While a key is erased or a queue has a limit, only
+-- s: what submissions share: operation, operation_version, client, queue, max_attempts, replay_attempts, priority, run_at,
+-- replaces. rows: which of s, payload, digest, key.
+-- The anti-join is the dedupe: a BEFORE INSERT guard stops whatever would replace a row, so ON CONFLICT cannot be used.
+-- Writers take turns, so the ids after the last one are free. While a key is erased or a queue has a limit, only
 -- `store.verbs.gate` may insert: it sets :gated. Returned: the id, and which of the rows it is.
+WITH s AS MATERIALIZED (
+  SELECT key, value ->> 0 AS operation, value ->> 1 AS operation_version, value ->> 2 AS client, value ->> 3 AS queue,
+    value ->> 4 AS max_attempts, value ->> 5 AS replay_attempts, value ->> 6 AS priority, value ->> 7 AS run_at,
+    value ->> 8 AS replaces
+    FROM json_each(:shapes))
 INSERT INTO holdfast_calls (job_id, operation_version, client, key, max_attempts, replay_attempts, payload, digest,
   replaces, created_at)
-SELECT :after + 1 + r.key, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 5, r.value ->> 6, r.value ->> 9,
-  r.value ->> 10, r.value ->> 11, :now
-  FROM json_each(:rows) r
+SELECT :after + 1 + r.key, s.operation_version, s.client, r.value ->> 3, s.max_attempts, s.replay_attempts, r.value ->> 1,
+  r.value ->> 2, s.replaces, :now
+  FROM json_each(:rows) r CROSS JOIN s ON s.key = r.value ->> 0
  WHERE (:gated OR NOT EXISTS (SELECT 1 FROM holdfast_erased)
     AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.depth_max IS NOT NULL))
-   AND NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = r.value ->> 2 AND c.key = r.value ->> 3)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = s.client AND c.key = r.value ->> 3)
  ORDER BY r.key;
+WITH s AS MATERIALIZED (
+  SELECT key, value ->> 0 AS operation, value ->> 1 AS operation_version, value ->> 2 AS client, value ->> 3 AS queue,
+    value ->> 4 AS max_attempts, value ->> 5 AS replay_attempts, value ->> 6 AS priority, value ->> 7 AS run_at,
+    value ->> 8 AS replaces
+    FROM json_each(:shapes))
 INSERT INTO holdfast_jobs (job_id, operation, queue, priority, run_at, due_at, state, version, updated_at, event, actor,
   reason, move_id)
-SELECT :after + 1 + r.key, r.value ->> 0, r.value ->> 4, r.value ->> 7, coalesce(r.value ->> 8, :now),
-  coalesce(r.value ->> 8, :now), :state, :version, :now, :event, coalesce(:actor, r.value ->> 2), :reason, :move_id
-  FROM json_each(:rows) r
- WHERE EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = :after + 1 + r.key)
+SELECT c.job_id, s.operation, s.queue, s.priority, coalesce(s.run_at, :now), coalesce(s.run_at, :now), :state, :version,
+  :now, :event, coalesce(:actor, s.client), :reason, :move_id
+  FROM json_each(:rows) r CROSS JOIN s ON s.key = r.value ->> 0
+  CROSS JOIN holdfast_calls c ON c.job_id = :after + 1 + r.key
  ORDER BY r.key
 RETURNING job_id, job_id - :after - 1;
 

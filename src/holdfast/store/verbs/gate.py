@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import QueueFullError, invariant
 from holdfast.core.machines import JobState
 from holdfast.store.requests import Admission, Submission
-from holdfast.store.statements import encoded
 from holdfast.store.verbs.erasures import hashes, jobs_by_hash
+from holdfast.store.verbs.jobs import batch_of
 from holdfast.store.verbs.repeats import existing_admission
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def gated_admissions(
     new = [index for index in range(len(left_out)) if index not in found]
     _require_room(transaction, [left_out[index][0] for index in new])
     after = transaction.run("last_call")[0][0] if transaction.store.one_writer else 0
-    rows = [left_out[index][0].row(left_out[index][1]) for index in new]
-    inserted = transaction.run("insert_jobs", rows=encoded(rows), after=after, **{**born, "gated": True}) if new else []
+    batch = batch_of([left_out[index] for index in new])
+    inserted = transaction.run("insert_jobs", after=after, **batch, **{**born, "gated": True}) if new else []
     transaction.queues_to_announce.update(left_out[new[place]][0].queue for _, place in inserted)
     found |= {new[place]: Admission(job_id, is_new=True) for job_id, place in inserted}
     late = [index for index in new if index not in found]  # another process has submitted the key meanwhile

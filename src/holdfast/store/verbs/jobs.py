@@ -76,8 +76,8 @@ class JobWrites(JobReads, WritingVerbs):
         # Only one transaction writes at a time on SQLite, so the ids after the last one are free.
         after = self._run("last_call")[0][0] if self._store.one_writer else 0
         born = {**_BORN, **self._signature(actor, reason)}
-        inserting = encoded([submissions[index].row(digests[index]) for index in to_insert])
-        rows = self._run("insert_jobs", rows=inserting, after=after, **born)
+        batch = batch_of([(submissions[index], digests[index]) for index in to_insert])
+        rows = self._run("insert_jobs", after=after, **batch, **born)
         if rows:
             self._session.queues_to_announce.update(submissions[index].queue for index in to_insert)
         admitted = {to_insert[place]: Admission(job_id, is_new=True) for job_id, place in rows}
@@ -145,6 +145,16 @@ def _ruling_row(move: Move, step: Step, command: object, shapes: Shapes) -> list
         time_text(move.run_at) if move.run_at else None, move.error_code, move.error_message, move.quarantine_code,
         command.replay_reason if isinstance(command, Replay) else None,
     ]  # fmt: skip
+
+
+def batch_of(submitted: Sequence[tuple[Submission, str]]) -> dict[str, object]:
+    """Return the rows of `insert_jobs` for submissions with their digests, and what these share."""
+    shapes: Shapes = {}
+    rows = [
+        (shapes.setdefault(submission.shape, len(shapes)), submission.payload, digest, submission.key)
+        for submission, digest in submitted
+    ]
+    return {"rows": encoded(rows), "shapes": encoded(list(shapes))}
 
 
 def key_conflict(submission: Submission) -> IdempotencyConflictError:
