@@ -66,6 +66,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """Return the public names, also those that are not imported yet."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
     home = next((module for module, names in _HOMES.items() if name in names.split()), None)

@@ -243,6 +243,7 @@ def test_stats_count_by_state_and_operation(history: str) -> None:
             "noop": none | {"pending": 1},
             "thumbnail": none | {"succeeded": 1},
         },
+        "paused": [],
     }
     lines = [line.split() for line in holdfast("stats", "--db", history).out.splitlines()]
     assert lines[0] == ["OPERATION", *map(str.upper, STATES), "ALL"]
@@ -255,7 +256,7 @@ def test_stats_count_by_state_and_operation(history: str) -> None:
 
 
 def test_stats_of_an_empty_ledger(ledger: str) -> None:
-    empty = {"states": dict.fromkeys(STATES, 0), "operations": {}}
+    empty = {"states": dict.fromkeys(STATES, 0), "operations": {}, "paused": []}
     assert holdfast("stats", "--db", ledger, "--json").json == empty
     assert holdfast("stats", "--db", ledger).out.splitlines()[-1].split() == ["all", *["0"] * 6]
 

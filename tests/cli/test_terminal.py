@@ -52,7 +52,9 @@ def evil_ledger(ledger: str) -> str:
     [
         "jobs", "show 1", "show 2", "show 3", "show 4", "explain 1", "explain 2", "explain 3", "explain 4", "stats",
         "stalled", "quarantine list", "quarantine show 1", "quarantine show 4", "quarantine statistics", "check",
-        "audit verify", "replay candidates", "replay candidates --output yaml", "switch list", "cancel 3",
+        "audit verify",
+        "replay select --created-after -9h", "replay select --created-after -9h --output yaml",
+        "switch list", "cancel 3",
         "retry 4", "queues", "workers",
     ],
 )  # fmt: skip

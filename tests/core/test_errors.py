@@ -46,6 +46,7 @@ CODES = {
     "PayloadTooDeepError": ("payload_too_deep", 2),
     "PayloadTooLargeError": ("payload_too_large", 2),
     "UnknownOperationError": ("operation_unknown", 2),
+    "QueueUnknownError": ("queue_unknown", 2),
     "IdempotencyConflictError": ("idempotency_conflict", 2),
     "ArgumentsError": ("arguments_invalid", 2),
     "EffectError": ("effect_failed", 2),

@@ -138,6 +138,8 @@ class _Scenario:
         self._run("show", "1")
         self._run("explain", "4")
         self._run("stats")
+        self._run("queues")
+        self._run("workers")
 
     def _operate(self) -> None:
         self._run("stalled")

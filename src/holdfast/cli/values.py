@@ -29,6 +29,13 @@ def job_value(job: Job | PastJob) -> dict[str, object]:
     return shown
 
 
+def tries(job: Job | PastJob, of: str = "/") -> str:
+    """Return the automatic attempts used of those allowed, such as 3/3; replays are added as +1, excused ones not."""
+    spent = job.attempts - (job.excused or 0)
+    automatic = min(spent, job.max_attempts)
+    return f"{automatic}{of}{job.max_attempts}" + (f" +{spent - automatic}" if spent > automatic else "")
+
+
 def result_value(job: Job | PastJob) -> object:
     """Return the stored result of a job, or None."""
     return None if job.result is None else json.loads(job.result)

@@ -7,6 +7,7 @@
     │   ├── PayloadTooDeepError
     │   ├── PayloadTooLargeError
     │   ├── UnknownOperationError
+    │   ├── QueueUnknownError
     │   ├── IdempotencyConflictError
     │   ├── ArgumentsError
     │   ├── EffectError                  a staged statement that is not allowed, or failed
@@ -137,6 +138,13 @@ class UnknownOperationError(InputError):
 
     code = "operation_unknown"
     next_step = "Start a worker that declares the operation: `holdfast worker MODULE:LEDGER`."
+
+
+class QueueUnknownError(InputError):
+    """A queue that no operation, job or worker of the ledger uses."""
+
+    code = "queue_unknown"
+    next_step = "List the queues with `holdfast queues`."
 
 
 class IdempotencyConflictError(InputError):

@@ -28,7 +28,7 @@ from holdfast.engine.receipt import Receipt, ended
 from holdfast.engine.submit import KnownOperations, call_from, call_of, keyed
 from holdfast.engine.tasks import CallTask, Task
 from holdfast.engine.world import World
-from holdfast.store import Admission, Store, Submission, Transaction, location
+from holdfast.store import Admission, Store, Submission, Transaction, checked_url
 from holdfast.store.verbs.counts import Count
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Ledger:
         tracebacks: bool = True,
         world: World | None = None,
     ) -> None:
-        self.url = None if url is None else _checked(url)  # None: HOLDFAST_URL, or else holdfast.db
+        self.url = None if url is None else checked_url(url)  # None: HOLDFAST_URL, or else holdfast.db
         self.operations = Operations() if operations is None else operations
         self.schema = schema
         self.create = create  # make or migrate the ledger at first use, if it is not there; False refuses instead
@@ -74,7 +74,9 @@ class Ledger:
         self._progress: dict[int, tuple[records.Execution, float, str | None]] = {}
         self.scheduled: dict[str, Any] = {}  # the schedules that this program declares, by name
         if self.operations.get("noop") is None:
-            self.operations.add(Operation(_noop, name="noop"))
+            noop = Operation(_noop, name="noop")
+            noop.built_in = True
+            self.operations.add(noop)
 
     def __repr__(self) -> str:
         from holdfast.store.urls import shown  # noqa: PLC0415 - for a person who reads it
@@ -377,7 +379,7 @@ class Ledger:
         """Use another database, and optionally another clock, inside a block: for tests."""
         from holdfast.engine.rebinding import bound  # noqa: PLC0415 - only in tests
 
-        return bound(self, _checked(url), world)
+        return bound(self, checked_url(url), world)
 
     def _in_use(self) -> OpenedLedger:
         """Return the opened ledger, with every operation declared to it."""
@@ -420,12 +422,6 @@ def _renew_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_locks)
-
-
-def _checked(url: str | os.PathLike[str]) -> str:
-    """Return the URL as text, or raise BadUrlError if it names no database."""
-    location(url)
-    return os.fspath(url)
 
 
 def _noop(_run: Any, /, **_arguments: Any) -> None:

@@ -93,6 +93,8 @@ class Settings(TypedDict, total=False):
 class Operation(Generic[P, R_co]):
     """A handler with its name, version and rules."""
 
+    built_in = False  # a built-in operation gives way to one of the user's with the same name
+
     @guarded
     def __init__(
         self,
@@ -217,6 +219,9 @@ class Operations:
     @guarded
     def add(self, operation: Operation[Any, Any]) -> None:
         """Add an operation; two of one name and version are a mistake."""
+        for given_way in [each for each in self._all if each.built_in and each.name == operation.name]:
+            self._all.remove(given_way)
+            del self._by_name[given_way.name]
         versions = self._by_name.setdefault(operation.name, {})
         there = versions.setdefault(operation.version, operation)
         if there is not operation:

@@ -22,6 +22,7 @@ from holdfast.engine.tasks import CallTask
 from holdfast.store import Transaction
 from holdfast.store.requests import INTEGER_MAX
 from holdfast.store.verbs.gate import set_limit
+from holdfast.store.verbs.known_queues import require_queue
 
 if TYPE_CHECKING:
     from holdfast.engine.events import Transition
@@ -108,7 +109,13 @@ def quarantine(ledger: Ledger, job: Job, code: str, *, actor: str, reason: str |
 def pause(ledger: Ledger, queue: str, *, actor: str, reason: str) -> None:
     """Pause a queue; see `Ledger.pause`."""
     _require_queue(queue, actor, reason)
-    ledger.perform(lambda tx: tx.queues.pause(queue, actor=actor, reason=reason))
+    own = {operation.declared.queue for operation in ledger.operations}
+
+    def write(transaction: Transaction) -> None:
+        require_queue(transaction, queue, own)
+        transaction.queues.pause(queue, actor=actor, reason=reason)
+
+    ledger.perform(write)
 
 
 def resume(ledger: Ledger, queue: str, *, actor: str, reason: str) -> None:

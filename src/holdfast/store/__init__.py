@@ -3,6 +3,7 @@
 `open_store(url)` opens and verifies an existing ledger; `create_store(url)` creates it first if there is none.
 """
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,19 @@ from holdfast.store.store import Clock, Store
 from holdfast.store.transaction import Transaction
 
 __all__ = [
-    "ENVIRONMENTS", "Admission", "Clock", "Declared", "Lease", "Store", "Submission", "Transaction", "connect",
-    "create_store", "location", "open_store",
+    "ENVIRONMENTS",
+    "Admission",
+    "Clock",
+    "Declared",
+    "Lease",
+    "Store",
+    "Submission",
+    "Transaction",
+    "checked_url",
+    "connect",
+    "create_store",
+    "location",
+    "open_store",
 ]  # fmt: skip
 
 
@@ -70,6 +82,12 @@ def _verified(store: Store[Any]) -> Store[Any]:
         store.close()
         raise
     return store
+
+
+def checked_url(url: str | os.PathLike[str]) -> str:
+    """Return the URL as text, or raise BadUrlError if it names no database."""
+    location(url)
+    return os.fspath(url)
 
 
 def location(url: object) -> tuple[str, str]:

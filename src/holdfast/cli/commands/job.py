@@ -14,7 +14,7 @@ from holdfast.cli.job_names import JobName, KeyClient, job_id_of
 from holdfast.cli.options import ID_MAX, At, Reason, actor
 from holdfast.cli.output import Column
 from holdfast.cli.times import past_moment
-from holdfast.cli.values import JOB_FIELDS, job_value, payload_value, row_value, traceback_values
+from holdfast.cli.values import JOB_FIELDS, job_value, payload_value, row_value, traceback_values, tries
 from holdfast.core.digest import canonical
 from holdfast.core.frames import where
 from holdfast.core.machine import NOTHING
@@ -139,7 +139,7 @@ def _facts(job: Job | PastJob, now: datetime) -> list[tuple[str, str | None]]:
         ("key", job.key),
         ("queue", job.queue),
         ("priority", str(job.priority) if job.priority else None),
-        ("attempts", f"{job.attempts} of {job.max_attempts}" + (f", {job.excused} excused" if job.excused else "")),
+        ("attempts", tries(job, " of ") + (f", {job.excused} excused" if job.excused else "")),
         ("run at", at(job.run_at)),
         ("created", at(job.created_at)),
         ("updated", at(job.updated_at)),

@@ -12,7 +12,7 @@ from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import ID_MAX, At, word
 from holdfast.cli.output import Column
 from holdfast.cli.times import past_moment
-from holdfast.cli.values import job_value
+from holdfast.cli.values import job_value, tries
 from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import Job, time_text
 from holdfast.store import Store
@@ -58,7 +58,7 @@ def _print_jobs(found: Sequence[Job], now: datetime, limit: int) -> None:
         [
             (
                 job.job_id, output.state(job.state), job.operation, job.queue, job.client, job.key or "",
-                f"{job.attempts}/{job.max_attempts}", output.age(job.created_at, now), _note(job, now),
+                tries(job), output.age(job.created_at, now), _note(job, now),
             )
             for job in found
         ],
@@ -84,19 +84,24 @@ def stats(store: Store[Any], *, at: At = None) -> Answer:
     With --at, counts the jobs as they were at that time.
     """
     moment: datetime | None = None
+    paused: list[str] = []
     with store.reading() as reading:
         if at is None:
-            counts = reading.counts.current()
+            counts, paused = reading.counts.current(), reading.queues.paused()
         else:
             moment = past_moment(at, "--at", store.now())
             counts = counts_at(reading, moment, store.now())
     states, operations = _totals(counts)
     value: dict[str, object] = {"states": states, "operations": operations}
+    if moment is None:
+        value["paused"] = paused
 
     def human() -> None:
         if moment is not None:
             output.line(f"State at {output.instant(moment, parts='microseconds')} UTC")
         _print_stats(states, operations)
+        if paused:
+            output.line(f"Paused queues: {', '.join(paused)}")
 
     return Answer(value if moment is None else {"at": time_text(moment), **value}, human)
 

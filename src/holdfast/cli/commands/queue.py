@@ -10,6 +10,7 @@ from holdfast.core.errors import InputError
 from holdfast.store import Store
 from holdfast.store.requests import INTEGER_MAX
 from holdfast.store.verbs.gate import set_limit
+from holdfast.store.verbs.known_queues import require_queue
 
 Queue = Annotated[str, word("--queue", "Name of the queue.")]
 
@@ -18,6 +19,7 @@ Queue = Annotated[str, word("--queue", "Name of the queue.")]
 def pause(store: Store[Any], *, queue: Queue = "default", reason: Reason = None) -> Answer:
     """Pause a queue; jobs that are running continue."""
     with store.transaction() as transaction:
+        require_queue(transaction, queue)
         transaction.queues.pause(queue, actor=actor(), reason=reason or "paused")
     return Answer({"queue": queue, "paused": True}, f"Queue {queue} paused.")
 

@@ -6,11 +6,13 @@ variable of the environment.
 
 import inspect
 import os
+import re
 import shlex
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -21,10 +23,14 @@ import typer
 from holdfast.cli.options import Schema, db_named
 from holdfast.cli.replay.formats import OutputFormat
 from holdfast.cli.replay.program import Program
+from holdfast.cli.times import past_moment
 from holdfast.core.errors import InputError
+from holdfast.core.records import time_text
 from holdfast.core.selection import COUNT_MAX, ReplayMode, ReplayReason
 from holdfast.engine.events import Bus
 from holdfast.store import Store
+
+_AGE = re.compile(r"\bago\s*$|^\s*-", re.IGNORECASE)  # '2h ago' or -2h
 
 GLOBAL = "For every command"
 SELECTING = "Which jobs"
@@ -141,7 +147,7 @@ class SelectionFlags:
         str | None, flag("--event-time-end", "Only jobs with an earlier event time.", metavar="TIME")
     ] = None
     created_after: Annotated[
-        str | None, flag("--created-after", "Only jobs created at this time or later.", metavar="TIME")
+        str | None, flag("--created-after", "Only jobs created at this time or later; also '2h ago'.", metavar="TIME")
     ] = None
     created_before: Annotated[
         str | None, flag("--created-before", "Only jobs created before this time.", metavar="TIME")
@@ -150,6 +156,14 @@ class SelectionFlags:
         int | None, _number("--attempts-max", "Only jobs with at most N attempts used.", least=0)
     ] = None
     limit: Annotated[int | None, _number("--limit", "At most N jobs, lowest ids first.")] = None
+
+    def __post_init__(self) -> None:
+        """Replace each age by its time, once: the next command is printed with the time, and selects the same jobs."""
+        for name in ("event_time_start", "event_time_end", "created_after", "created_before"):
+            text = getattr(self, name)
+            if text is not None and _AGE.search(text):
+                moment = past_moment(text, f"--{name.replace('_', '-')}", datetime.now(UTC))
+                object.__setattr__(self, name, time_text(moment))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from holdfast.cli.commands.quarantine.options import (
 )
 from holdfast.cli.options import ID_MAX
 from holdfast.cli.output import Column
-from holdfast.cli.values import row_value
+from holdfast.cli.values import row_value, tries
 from holdfast.core.records import Job, time_text
 from holdfast.governance.reasons import Reason, reason_for
 from holdfast.store import Store
@@ -75,7 +75,7 @@ def _print_list(found: Sequence[Job], now: datetime, limit: int, nothing: str) -
         [
             (
                 job.job_id, reason_for(job).value, job.quarantine_code, job.operation, job.queue, job.client,
-                job.key or "", f"{job.attempts}/{job.max_attempts}", output.age(job.updated_at, now),
+                job.key or "", tries(job), output.age(job.updated_at, now),
                 _error(job) + (" (payload deleted)" if job.slimmed else ""),
             )
             for job in found

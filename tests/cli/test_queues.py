@@ -1,0 +1,119 @@
+"""`holdfast queues`, `workers` and `pause`: what there is is listed, and what is not there cannot be paused."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast as package
+from holdfast import Execution, Ledger, Operations, Worker
+from holdfast.core.errors import QueueUnknownError
+from holdfast.store import Declared, Lease, Submission, open_store
+from tests.cli.commands import holdfast, typed
+
+
+@pytest.mark.parametrize("queue", ["defualt", "Default", "default "])
+def test_a_queue_that_nothing_uses_cannot_be_paused(ledger: str, queue: str) -> None:
+    refused = holdfast("pause", "--queue", queue, "--db", ledger, "--json")
+    assert (refused.code, refused.error_code) == (2, "queue_unknown")
+    assert refused.json["context"]["queue"] == queue
+    assert refused.json["context"]["known"] == ["default"]
+    assert holdfast("stats", "--db", ledger, "--json").json["paused"] == []
+    with Ledger(ledger) as opened, pytest.raises(QueueUnknownError):
+        opened.pause(queue)
+
+
+def test_every_queue_that_is_declared_used_or_served_can_be_paused(ledger: str) -> None:
+    with open_store(ledger) as store, store.transaction() as transaction:
+        transaction.operations.declare({"send": Declared(queue="declared")})
+        transaction.jobs.submit([Submission(operation="noop", payload="{}", queue="used")])
+        transaction.workers.seen("worker-1", ["served"], ["send@1.0.0"], 4)
+    for queue in ("default", "declared", "used", "served"):
+        assert holdfast("pause", "--queue", queue, "--db", ledger, "--json").json == {"queue": queue, "paused": True}
+    assert holdfast("stats", "--db", ledger, "--json").json["paused"] == ["declared", "default", "served", "used"]
+    assert holdfast("stats", "--db", ledger).tells("Paused queues", "declared", "default", "served", "used")
+    rows = {row["queue"]: row for row in holdfast("queues", "--db", ledger, "--json").json}
+    assert [row["paused"] for row in rows.values()] == [True] * 4
+    assert (rows["used"]["pending"], rows["served"]["workers"], rows["declared"]["workers"]) == (1, 1, 0)
+    assert holdfast("queues", "--db", ledger).tells("declared", "paused", "served", "paused", 1)
+    [worker] = holdfast("workers", "--db", ledger, "--json").json
+    assert (worker["worker_id"], worker["state"], worker["queues"], worker["concurrency"]) == (
+        "worker-1", "running", ["served"], 4,
+    )  # fmt: skip
+    assert holdfast("workers", "--db", ledger).tells("worker-1", "running", "served")
+
+
+def test_a_queue_of_this_process_can_be_paused_before_anything_is_written(sqlite_ledger: str) -> None:
+    with Ledger(sqlite_ledger) as opened:
+        opened.operation("send", queue="mail")(lambda _run: None)
+        opened.pause("mail")
+        with opened.store.reading() as reading:
+            assert reading.queues.paused() == ["mail"]
+
+
+def test_stopped_workers_are_listed_on_request(sqlite_ledger: str) -> None:
+    assert holdfast("workers", "--db", sqlite_ledger).tells("No worker runs")
+    with Ledger(sqlite_ledger) as opened:
+        Worker(opened, queues=["default"]).run(until_idle=True)
+    assert holdfast("workers", "--db", sqlite_ledger, "--json").json == []
+    [worker] = holdfast("workers", "--all", "--db", sqlite_ledger, "--json").json
+    assert (worker["state"], worker["operations"]) == ("stopped", ["noop@1.0.0"])
+
+
+@pytest.mark.parametrize(
+    "attempts, excused, shown", [(1, 0, "1/3"), (4, 1, "3/3"), (4, 0, "3/3 +1"), (0, 0, "0/3"), (5, 5, "0/3")]
+)
+def test_tries_are_never_more_than_there_are(attempts: int, excused: int, shown: str, sqlite_ledger: str) -> None:
+    from holdfast.cli.values import tries
+
+    with open_store(sqlite_ledger) as store, store.transaction() as transaction:
+        [admission] = transaction.jobs.submit([Submission(operation="noop", payload="{}", max_attempts=3)])
+        job = transaction.jobs.get(admission.job_id)
+    changed = type(job)(
+        **{**{name: getattr(job, name) for name in job.__struct_fields__}, "attempts": attempts, "excused": excused}
+    )
+    assert tries(changed) == shown
+
+
+def test_a_given_back_attempt_is_no_try(sqlite_ledger: str) -> None:
+    with open_store(sqlite_ledger) as store, store.transaction() as transaction:
+        transaction.jobs.submit([Submission(operation="noop", payload="{}", max_attempts=1)])
+        transaction.executions.claim(Lease(owner="w", seconds=60))
+    assert " 1/1 " in holdfast("jobs", "--db", sqlite_ledger).out
+
+
+def test_replay_takes_an_age_and_prints_the_time(ledger: str) -> None:
+    found = holdfast("replay", "select", "--created-after", "2h ago", "--db", ledger, "--json")
+    assert found.code == 0
+    for age in ("-2h", "90 min ago"):
+        assert holdfast("replay", "select", f"--created-after={age}", "--db", ledger, "--json").code == 0
+    wrong = holdfast("replay", "select", "--created-after", "two hours ago", "--db", ledger, "--json")
+    assert wrong.code == 2
+
+
+def test_a_built_in_operation_gives_its_name_to_the_user(ledger: str) -> None:
+    with Ledger(ledger) as opened:
+        assert opened.submit("noop").is_new
+
+        @opened.operation("noop", queue="own")
+        def noop(run: Execution, x: int) -> int:
+            return x
+
+        receipt = opened.submit(noop.call(x=7))
+        opened.run_until_idle()
+        assert receipt.wait(30).result == 7
+        assert opened.operations.versions("noop") == ["1.0.0"]
+    operations = Operations()
+    operations.operation("noop", version="2.0.0")(lambda _run: 5)
+    with Ledger(ledger, operations) as opened:
+        assert [operation.version for operation in opened.operations] == ["2.0.0"]
+
+
+def test_dir_shows_the_public_names() -> None:
+    assert dir(package) == sorted(package.__all__)
+    assert {"Ledger", "Worker", "RetryPolicy"} <= set(dir(package))
+
+
+def test_the_next_step_of_an_unknown_queue_can_be_pasted(ledger: str) -> None:
+    refused = holdfast("pause", "--queue", "nowhere", "--db", ledger)
+    command = refused.err.rpartition("`holdfast")[2].partition("`")[0]
+    assert typed(f"holdfast{command}").code == 0
