@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from holdfast.engine.operations import Call, Operation, Operations
     from holdfast.engine.receipt import Receipt
     from holdfast.engine.worker.execution import Execution
-    from holdfast.engine.worker.retry import Cancel, Quarantine, RetryAfter, RetryPolicy, Snooze, Strategy
+    from holdfast.engine.worker.retry import RetryPolicy, Strategy
+    from holdfast.engine.worker.signals import Cancel, Quarantine, RetryAfter, Snooze
     from holdfast.engine.worker.worker import Worker
     from holdfast.governance.runs.procedure import resume_procedure, run_procedure, undo_procedure
     from holdfast.governance.runs.steps import Mode, Procedure, Step, StepContext, StepFailed, procedure
@@ -59,7 +60,8 @@ _HOMES = {
     "engine.operations": "Call Operation Operations",
     "engine.receipt": "Receipt",
     "engine.worker.execution": "Execution",
-    "engine.worker.retry": "Cancel Quarantine RetryAfter RetryPolicy Snooze Strategy",
+    "engine.worker.retry": "RetryPolicy Strategy",
+    "engine.worker.signals": "Cancel Quarantine RetryAfter Snooze",
     "engine.worker.worker": "Worker",
     "governance.runs.procedure": "resume_procedure run_procedure undo_procedure",
     "governance.runs.steps": "Mode Procedure Step StepContext StepFailed procedure",

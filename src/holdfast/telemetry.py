@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import ExtraMissingError, invariant
-from holdfast.engine.worker.retry import Cancel, Snooze
+from holdfast.engine.worker.signals import Cancel, Snooze
 from holdfast.nodd.metrics import INSTRUMENTS, PREFIX, Instrument, InstrumentKind, Span
 
 if TYPE_CHECKING:

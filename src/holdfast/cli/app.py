@@ -57,8 +57,16 @@ COMMANDS = {
     "resume": Command("Operate", "holdfast.cli.commands.queue:resume", "Resume a paused queue."),
     "limit": Command("Operate", "holdfast.cli.commands.queue:limit", "Limit how many jobs may wait in a queue."),
     "erase": Command("Govern", "holdfast.cli.commands.erase:erase", "Erase the personal data of a job, under a grant."),
-    "queues": Command("Operate", "holdfast.cli.commands.queues:queues", "List the queues, with their jobs and workers, and which are paused."),
-    "workers": Command("Operate", "holdfast.cli.commands.queues:workers", "List the workers that run, with their queues and operations."),
+    "queues": Command(
+        "Operate",
+        "holdfast.cli.commands.queues:queues",
+        "List the queues, with their jobs and workers, and which are paused.",
+    ),
+    "workers": Command(
+        "Operate",
+        "holdfast.cli.commands.queues:workers",
+        "List the workers that run, with their queues and operations.",
+    ),
     "schedules": Command(
         "Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times: list, add, pause, history."
     ),

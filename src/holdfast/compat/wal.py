@@ -46,7 +46,7 @@ from holdfast.core.errors import (
 from holdfast.core.records import Attempt, Job
 from holdfast.core.redaction import redacted
 from holdfast.engine.error_texts import error_code, error_message
-from holdfast.engine.worker.retry import Cancel, Quarantine, Snooze
+from holdfast.engine.worker.signals import Cancel, Quarantine, Snooze
 from holdfast.store.effects import Effect, staged
 
 if TYPE_CHECKING:

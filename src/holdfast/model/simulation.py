@@ -33,7 +33,7 @@ from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.execution import Execution
 from holdfast.engine.worker.reaper import recover
-from holdfast.engine.worker.retry import Quarantine, RetryAfter, Snooze
+from holdfast.engine.worker.signals import Quarantine, RetryAfter, Snooze
 from holdfast.engine.world import BETWEEN, Crash, World
 from holdfast.store import Lease
 from holdfast.store.effects import staged

@@ -14,7 +14,7 @@ from holdfast.engine.failures import FailureKind, classify
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Operation
 from holdfast.engine.worker.execution import Execution
-from holdfast.engine.worker.retry import Quarantine
+from holdfast.engine.worker.signals import Quarantine
 from holdfast.nodd import catalog, provenance
 from holdfast.nodd.admission import DECLARED
 from holdfast.nodd.dataset import Dataset

@@ -18,7 +18,8 @@ from holdfast.core.errors import EffectError
 from holdfast.core.records import time_text
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.worker.execution import Execution
-from holdfast.engine.worker.retry import Quarantine, RetryPolicy, Snooze
+from holdfast.engine.worker.retry import RetryPolicy
+from holdfast.engine.worker.signals import Quarantine, Snooze
 from holdfast.nodd import catalog, governance, integrity, metadata, observations, provenance, stac
 from holdfast.nodd.admission import DECLARED, SUPERSEDED, superseded_by
 from holdfast.nodd.dataset import Dataset, Datasets

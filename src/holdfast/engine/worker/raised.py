@@ -10,7 +10,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.engine.error_texts import error_code, error_message, short_code
 from holdfast.engine.failures import FailureKind, classify
 from holdfast.engine.worker.outcome import Raised, Then
-from holdfast.engine.worker.retry import Cancel, Quarantine, RetryAfter, Snooze
+from holdfast.engine.worker.signals import Cancel, Quarantine, RetryAfter, Snooze
 from holdfast.engine.worker.traces import traceback_text
 
 # The same call would end the same way: no retry will help.

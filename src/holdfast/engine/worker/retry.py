@@ -1,4 +1,4 @@
-"""What follows a failure: what a handler may raise to decide it, and the policy that decides else.
+"""What follows a failure that the handler does not decide itself: the policy of its operation.
 
 Invariants: the budget is the job's, kept in the ledger; a policy only says when, or that there is no point; jitter
 comes from the injected randomness.
@@ -11,49 +11,9 @@ from random import Random
 
 import msgspec
 
-from holdfast.core.errors import InputError
 from holdfast.core.guarded import guarded
 from holdfast.core.records import MAX_ATTEMPTS
 from holdfast.engine.failures import FailureKind
-
-DELAY_S_MAX = 366 * 86_400
-
-
-@guarded
-def _delay(seconds: float) -> float:
-    if not 0 <= seconds <= DELAY_S_MAX:
-        raise InputError(f"seconds must be between 0 and {DELAY_S_MAX}")
-    return float(seconds)
-
-
-class Snooze(Exception):
-    """Raised by a handler: not now; try again after `seconds`, at no cost to the job's budget."""
-
-    def __init__(self, seconds: float, reason: str = "snoozed") -> None:
-        super().__init__(reason)
-        self.seconds = _delay(seconds)
-        self.reason = reason
-
-
-class RetryAfter(Exception):
-    """Raised by a handler: this attempt failed; try again after `seconds`, if the budget allows."""
-
-    def __init__(self, seconds: float, reason: str = "retry later") -> None:
-        super().__init__(reason)
-        self.seconds = _delay(seconds)
-        self.reason = reason
-
-
-class Cancel(Exception):
-    """Raised by a handler: cancel this job."""
-
-
-class Quarantine(Exception):
-    """Raised by a handler: no retry will help; take the job out of automatic flows for this reason."""
-
-    def __init__(self, reason: str, message: str = "") -> None:
-        super().__init__(message or reason)
-        self.reason = reason
 
 
 class Strategy(StrEnum):

@@ -1,0 +1,46 @@
+"""What a handler may raise to decide what follows: snooze, retry later, cancel, or quarantine its job.
+
+Invariants: a delay is a number of seconds from 0 to a year.
+"""
+
+from holdfast.core.errors import InputError
+from holdfast.core.guarded import guarded
+
+DELAY_S_MAX = 366 * 86_400
+
+
+@guarded
+def _delay(seconds: float) -> float:
+    if not 0 <= seconds <= DELAY_S_MAX:
+        raise InputError(f"seconds must be between 0 and {DELAY_S_MAX}")
+    return float(seconds)
+
+
+class Snooze(Exception):
+    """Raised by a handler: not now; try again after `seconds`, at no cost to the job's budget."""
+
+    def __init__(self, seconds: float, reason: str = "snoozed") -> None:
+        super().__init__(reason)
+        self.seconds = _delay(seconds)
+        self.reason = reason
+
+
+class RetryAfter(Exception):
+    """Raised by a handler: this attempt failed; try again after `seconds`, if the budget allows."""
+
+    def __init__(self, seconds: float, reason: str = "retry later") -> None:
+        super().__init__(reason)
+        self.seconds = _delay(seconds)
+        self.reason = reason
+
+
+class Cancel(Exception):
+    """Raised by a handler: cancel this job."""
+
+
+class Quarantine(Exception):
+    """Raised by a handler: no retry will help; take the job out of automatic flows for this reason."""
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or reason)
+        self.reason = reason
