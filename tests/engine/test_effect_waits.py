@@ -5,11 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from holdfast import Execution, Ledger, RetryPolicy, Strategy
+from holdfast import Call, Execution, Ledger, RetryPolicy, Strategy
+from holdfast.core.commands import Complete
 from holdfast.core.machines import JobState
+from holdfast.engine.tasks import ClaimTask, EndTask
+from holdfast.store import Lease
+from holdfast.store.effects import staged
 from tests.engine.database import Database
 from tests.engine.working import eventually, working
 
@@ -97,3 +102,36 @@ def test_other_jobs_end_while_an_effect_waits_for_a_lock(
             assert receipt.wait(60).state is JobState.SUCCEEDED
         assert ledger.job(receipt.job_id).attempts == 1
     assert database.run("SELECT n FROM locked") == [(2,)]
+
+
+def noting(answered: list[EndTask], answer: Callable[[EndTask, Any], None]) -> Callable[[EndTask, Any], None]:
+    """Return what answers a task, and adds it to a list."""
+
+    def note(task: EndTask, value: Any) -> None:
+        answered.append(task)
+        answer(task, value)
+
+    return note
+
+
+@pytest.mark.pg
+@pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
+def test_of_the_ends_that_are_written_alone_those_that_may_wait_come_last(
+    ledger_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.store.LOCK_S", 0.2)
+    answered: list[EndTask] = []
+    for name in ("succeeded", "failed"):
+        monkeypatch.setattr(EndTask, name, noting(answered, getattr(EndTask, name)))
+    with Ledger(ledger_url) as ledger, waiting(database) as (effect, _):
+        ledger.submit_many([Call(operation="noop", payload={})] * 4)
+        claim = ClaimTask(Lease(owner="worker-of-the-test", seconds=60, n=4))
+        ledger.perform_tasks([claim])
+        statements = [effect, effect, effect, "INSERT INTO things VALUES (1)"]
+        tasks = [
+            EndTask(attempt, Complete(attempt.execution.lease_token, "1"), [staged(statement, None, None)])
+            for attempt, statement in zip(claim.result(), statements, strict=True)
+        ]
+        ledger.perform_tasks(tasks)
+    assert [task.error is None for task in tasks] == [False, False, False, True]
+    assert [tasks.index(task) for task in answered] == [0, 3, 1, 2]

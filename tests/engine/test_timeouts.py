@@ -13,7 +13,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from holdfast import Cancel, Execution, LeaseLostError, Ledger, Worker
@@ -25,6 +24,7 @@ from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.outcome import Raised, Returned, Then
 from holdfast.store import Lease, create_store, open_store
+from holdfast.store.postgres.connection import LedgerConnection
 from holdfast.testing import VirtualClock
 from tests.engine import handlers
 from tests.engine.database import Database
@@ -333,7 +333,7 @@ def test_an_ending_that_waited_is_written_under_the_lease_as_it_is_now(
 
 
 def test_the_time_of_a_distant_server_is_never_behind(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Distant(psycopg.Connection[Any]):
+    class Distant(LedgerConnection):
         """A connection whose every answer is long on its way."""
 
         def execute(self, *args: Any, **kwargs: Any) -> Any:
@@ -342,7 +342,7 @@ def test_the_time_of_a_distant_server_is_never_behind(pg_url: str, monkeypatch: 
             return cursor
 
     create_store(pg_url).close()
-    monkeypatch.setattr(psycopg, "connect", Distant.connect)
+    monkeypatch.setattr("holdfast.store.postgres.store.LedgerConnection", Distant)
     with open_store(pg_url) as store:
         with store.reading() as reading:
             [[at]] = reading.execute("SELECT clock_timestamp()")

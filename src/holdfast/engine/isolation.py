@@ -7,6 +7,7 @@ of its own; nothing that may have committed is repeated unless repeating is harm
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -45,7 +46,7 @@ class Isolation:
         if len(tasks) == 1 and not isinstance(error, StoreError):
             tasks[0].failed(error)
             return
-        if isinstance(error, EffectError) and error.context.get("waited"):
+        if _waited(error):
             self._apart(tasks)  # one transaction would wait for all of them that wait
             return
         remaining = self._without_unrepeatable(tasks, error)
@@ -106,13 +107,24 @@ class Isolation:
         self._each_alone([*plain, *rest])
 
     def _each_alone(self, tasks: Sequence[Task[Any]]) -> None:
-        for index, task in enumerate(tasks):
+        """Write each task in a transaction of its own; those with a statement that has waited for another come last."""
+        left, last = deque(tasks), deque[Task[Any]]()
+        waited: set[str] = set()
+        while left or last:
+            first = bool(left)
+            task = (left or last).popleft()
+            statements = {effect.sql for effect in _effects(task)}
+            if first and not waited.isdisjoint(statements):
+                last.append(task)
+                continue
             not_begun = self._alone(task)
             if not_begun is not None:
                 # Waiting again for each task would keep every caller waiting for all of them.
-                for other in tasks[index + 1 :]:
+                for other in (*left, *last):
                     other.failed(not_begun)
                 return
+            if _waited(task.error):
+                waited |= statements
 
     def _alone(self, task: Task[Any]) -> StoreError | None:
         """Write one task; return the error if no transaction could be begun, which is no task's fault."""
@@ -155,6 +167,10 @@ class _TransactionGoneError(HoldfastError):
 
 def _effects(task: Task[Any]) -> Sequence[Effect]:
     return task.effects if isinstance(task, EndTask) else ()
+
+
+def _waited(error: Exception | None) -> bool:
+    return isinstance(error, EffectError) and bool(error.context.get("waited"))
 
 
 def _connection_lost(error: Exception) -> bool:
