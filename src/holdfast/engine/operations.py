@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LEASE_S, LEASE_S_MAX = 30.0, 366 * 86_400.0
 FOUND_MAX = 1000
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _decode = msgspec.json.Decoder().decode
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
 
@@ -198,7 +199,7 @@ class Operations:
         self._by_name: dict[str, dict[str, Operation[Any, Any]]] = {}
         self._newest: dict[str, Operation[Any, Any]] = {}
         self._all: list[Operation[Any, Any]] = []
-        self._found = lru_cache(FOUND_MAX)(self._get)  # a worker looks one up for each job
+        self.found = lru_cache(FOUND_MAX)(self._get)  # `get`, for a worker that looks one up for each job
 
     def operation(
         self, name: str | None = None, **settings: Unpack[Settings]
@@ -232,12 +233,12 @@ class Operations:
         if operation not in self._all:
             self._all.append(operation)
         self._newest[operation.name] = versions[newest(versions) or operation.version]
-        self._found = lru_cache(FOUND_MAX)(self._get)  # what was found before may have changed
+        self.found = lru_cache(FOUND_MAX)(self._get)  # what was found before may have changed
 
     @guarded
     def get(self, name: str, version: str | None = None) -> Operation[Any, Any] | None:
         """Return the newest operation of this name, or the one that runs jobs of a version; None if it is not here."""
-        return self._found(name, version)
+        return self.found(name, version)
 
     def _get(self, name: str, version: str | None) -> Operation[Any, Any] | None:
         # Jobs from before versions had to be SemVer run on the newest handler of their name.
@@ -297,7 +298,7 @@ def _always(value: Any) -> Callable[[], Any]:
 def _as_json(value: Any) -> Any:
     """Return builtins with lists where msgspec leaves tuples: JSON has only the one."""
     if isinstance(value, dict):
-        return {name: _as_json(item) for name, item in value.items()}
+        return {name: item if type(item) in _SCALARS else _as_json(item) for name, item in value.items()}
     return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 

@@ -39,7 +39,7 @@ class KnownOperations:
     def hinted(self, name: str, version: str | None) -> Operation[Any, Any] | None:
         """Return the handler of the version that is in force, if a call leaves that open and exactly it is here."""
         wanted = self.in_force.get(name) if version is None else None
-        return self.handlers.get(name, wanted) if wanted in self.handlers.versions(name) else None
+        return self.handlers.get(name, wanted) if wanted and wanted in self.handlers.versions(name) else None
 
     def learn(self, error: RegistryError) -> bool:
         """Keep which version a registry says is in force; return whether that was new."""
@@ -87,7 +87,7 @@ def call_from(call: Call | Mapping[str, Any], known: KnownOperations) -> Call:
     """Return a call that may be given as a mapping."""
     if isinstance(call, Call):
         return call
-    if "operation" not in call or not set(call) <= _FIELDS:
+    if "operation" not in call or not call.keys() <= _FIELDS:
         raise ArgumentsError(f"a call as a mapping needs operation; its fields are {', '.join(sorted(_FIELDS))}")
     rest = {name: value for name, value in call.items() if name not in ("operation", "payload")}
     return call_of(call["operation"], call.get("payload"), known, **rest)
@@ -95,7 +95,7 @@ def call_from(call: Call | Mapping[str, Any], known: KnownOperations) -> Call:
 
 def prepare(call: Call, known: KnownOperations, confirmed: Collection[object] = ()) -> Submission:
     """Return what the store records for a call; `confirmed` are operations whose version the registry just gave."""
-    handler = known.handlers.get(call.operation, call.version)
+    handler = known.handlers.found(call.operation, call.version)
     if known.hinted(call.operation, call.version) not in (None, handler):
         # The arguments were checked when the call was made, but perhaps for another version.
         handler, payload = _checked(call.operation, None, call.payload, known, confirmed)
@@ -125,5 +125,5 @@ def _checked(
             if name in confirmed:
                 raise
             del known.in_force[name]  # a hint may be old: the registry gives the version again
-    handler = known.handlers.get(name, version)
+    handler = known.handlers.found(name, version)
     return handler, handler.checked(arguments) if handler else arguments

@@ -45,7 +45,7 @@ class HeldAttempt(Execution):
         self.record = attempt
         self.claimed_at = claimed_at  # monotonic
         self._ends = count()
-        self.operation: Operation[Any, Any] | None = ledger.operations.get(attempt.operation, attempt.version)
+        self.operation: Operation[Any, Any] | None = ledger.operations.found(attempt.operation, attempt.version)
 
     @property
     def lease_s(self) -> float:
