@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.store import Lease, Submission, create_store, open_store
-from tests.cli.commands import PROGRAM, at, holdfast, process
+from tests.cli.commands import PROGRAM, at, clean_environment, holdfast, process
 
 APP = """
 import sys, time
@@ -250,3 +251,23 @@ def look(run) -> int:
         job = reading.jobs.get(1)
     assert job.state == "succeeded"
     assert not Path(f"/proc/{job.result}").exists()
+
+
+@pytest.mark.attack("files")
+def test_a_worker_ends_when_its_ledger_is_replaced(sqlite_ledger: str, folder: Path) -> None:
+    path = Path(sqlite_ledger.removeprefix("sqlite:///"))
+    process("worker", "shop:ledger", "--until-idle", "--db", sqlite_ledger, cwd=folder)  # declares the operations
+    assert holdfast("submit", "sleep", '{"seconds": 0}', "--db", sqlite_ledger).code == 0
+    command = [*PROGRAM, "worker", "shop:ledger", "--db", sqlite_ledger, "--json"]
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
+    ) as worker:
+        try:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "started\n"
+            path.rename(path.with_name("moved.db"))
+            out, _ = worker.communicate(timeout=60)
+        finally:
+            worker.kill()
+    assert worker.returncode == 4
+    assert json.loads(out)["error_code"] == "ledger_file_changed"

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import InputError, StoreError
+from holdfast.core.errors import InputError, LedgerFileError, StoreError
 from holdfast.core.guarded import guarded
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.worker.attempt import HeldAttempt
@@ -229,8 +229,8 @@ class Worker:
         if outage is None:
             self._outage_s = RETRY_FIRST_S
             return
-        if self._executor == "inline":
-            raise outage  # what is waited for may be held by this very thread
+        if self._executor == "inline" or isinstance(outage, LedgerFileError):
+            raise outage  # what is waited for may be held by this very thread; a file that was replaced stays so
         logger.warning("the database is unreachable; trying again in %g s: %s", self._outage_s, outage)
         time.sleep(self._outage_s)
         self._outage_s = min(self._outage_s * 2, RETRY_LAST_S)

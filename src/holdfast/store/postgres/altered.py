@@ -65,6 +65,7 @@ def _as_made(store: PostgresStore) -> dict[str, str] | None:
         return None
     finally:
         connection.rollback()
+        connection.forget()
         sound = not connection.closed
         store.pool.give(connection, sound=sound)
 
