@@ -29,7 +29,7 @@ def test_stalled_job_recovery(
         ("ABORTED", "lease_expired", True)
     ]
     row = other.get_job("a")
-    assert (row["status"], row["attempts"], row["last_error_code"]) == (JobStatus.PENDING, 1, "lease_expired")
+    assert (row["status"], row["attempts"], row["last_error_code"]) == (JobStatus.PENDING, 1, None)
     assert row["scheduled_for"] == time_text(clock.after(60))
 
     clock.advance(59)
@@ -78,12 +78,12 @@ def test_recovery_spends_the_budget_and_then_rests_in_failed(
     queue.enqueue(job("a", max_attempts=2))
     detector = DeadlockDetector(queue)
     ends = []
-    for _ in range(2):
+    for _ in range(4):  # the first two lost leases are excused
         assert queue.claim("a") is not None
         clock.advance(600)
         ends.append(detector.recover_stalled_job("a"))
         clock.advance(60)
-    assert ends == [JobStatus.PENDING, JobStatus.FAILED]
+    assert ends == [JobStatus.PENDING] * 3 + [JobStatus.FAILED]
     assert job_row(ledger_url, "a")["state"] == "failed"
     assert queue.claim() is None
 

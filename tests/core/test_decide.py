@@ -31,6 +31,7 @@ from holdfast.core.machines import (
     SwitchState,
     ValueState,
 )
+from holdfast.core.records import LOSSES_EXCUSED
 from tests.core.asking import NOW, TICK, TOKEN, attempt, execution, grant, job, procedure_run, step, switch, value
 
 SOON = NOW + timedelta(hours=1)
@@ -442,7 +443,7 @@ def test_what_a_failure_makes_of_a_job_follows_from_its_budget(
     held_now = attempt(ExecutionStatus.IN_PROGRESS, expired=False, **fields_of(budget))
     assert moved(held_now, ask.Fail(TOKEN, "io_error", "no disk", SOON)) == failure(with_retry, retry_at=True)
     assert moved(held_now, ask.Fail(TOKEN, "io_error", "no disk")) == failure(without_retry, retry_at=False)
-    lost = attempt(ExecutionStatus.IN_PROGRESS, expired=True, **fields_of(budget))
+    lost = attempt(ExecutionStatus.IN_PROGRESS, expired=True, **fields_of(budget), lost=LOSSES_EXCUSED)
     assert moved(lost, ask.Expire(SOON)) == Move(
         steps=(
             Step("EXECUTION", TOKEN, "abort", "IN_PROGRESS", "ABORTED", 1, 2),
@@ -456,6 +457,13 @@ def test_what_a_failure_makes_of_a_job_follows_from_its_budget(
         quarantine_code=LEASE_EXPIRED if when_lost == "quarantine" else None,
         lost=True,
     )
+
+
+@pytest.mark.parametrize("lost", [None, 0, 1])
+def test_the_first_two_lost_leases_are_excused_whatever_is_left(lost: int | None) -> None:
+    held = attempt(ExecutionStatus.IN_PROGRESS, expired=True, max_attempts=1, replay_attempts=0, lost=lost)
+    answer = moved(held, ask.Expire(SOON))
+    assert (answer.steps[1].event, answer.excused, answer.lost, answer.run_at) == ("expire", True, True, SOON)
 
 
 @pytest.mark.req("K-18")

@@ -85,7 +85,7 @@ def test_clients_of_many_threads_and_processes_carry_each_key_out_once(server: F
 
 @pytest.mark.req("W-05", "W-14")
 def test_an_entry_that_kills_every_process_ends_failed(server: ForkServer, ledger_url: str) -> None:
-    """The claim is durable before the entry is carried out, so a death counts as an attempt, and there is an end."""
+    """The claim is durable before the entry is carried out: after two excused deaths each one counts."""
     with Ledger(ledger_url) as ledger:
         with ledger.store.transaction() as transaction:
             transaction.execute(EFFECTS)
@@ -104,8 +104,8 @@ def test_an_entry_that_kills_every_process_ends_failed(server: ForkServer, ledge
                 late_s=(LEASE_S + 1) * len(ends),  # each process begins when the lease of the one before has expired
             )
             ends.append(child.wait(30))
-            assert len(ends) <= 4
-        assert ends == [-9, -9, -9, 0], server.log
+            assert len(ends) <= 6
+        assert ends == [-9, -9, -9, -9, -9, 0], server.log  # the first two are excused
         assert [wal.get(entry_id).status for entry_id in ids] == [
             EntryStatus.COMPLETED,
             EntryStatus.FAILED,
@@ -113,7 +113,7 @@ def test_an_entry_that_kills_every_process_ends_failed(server: ForkServer, ledge
         ]
         killer = wal.get(ids[1])
         assert killer.attempts == 3
-        assert (killer.error or "").endswith("expired during attempt 3")
+        assert (killer.error or "").endswith("expired during attempt 5")
         with ledger.store.reading() as reading:
             assert sorted(reading.execute("SELECT key FROM wal_effects")) == [("1",), ("3",)]
         assert wal.recover(lambda _entry, _boundary: None).completed == ()

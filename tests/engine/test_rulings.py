@@ -20,6 +20,7 @@ from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import InputError, InvalidStateTransitionError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt
+from holdfast.engine.worker.reaper import recover
 from holdfast.explain.explain import explain
 from holdfast.store import Lease
 from tests.engine.rulings_worker import operations
@@ -120,6 +121,39 @@ def test_a_cancelled_job_does_not_run_again(ledger_url: str, tmp_path: Path, how
         job = ledger.job(receipt.job_id)
         assert (job.state, job.quarantine_code, job.attempts) == (JobState.QUARANTINED, "cancelled", 1)
         assert sound(ledger)
+
+
+@pytest.mark.attack("faults")
+def test_a_poison_job_does_not_take_its_neighbours(ledger_url: str, tmp_path: Path) -> None:
+    """Its first two deaths take the worker with it, and cost no job an attempt; then it dies alone."""
+    died = tmp_path / "pid"
+    with Ledger(ledger_url, operations) as ledger:
+        neighbours = [ledger.submit("neighbour", {"n": n}, client="c", key=f"n{n}") for n in range(3)]
+        poison = ledger.submit("poison", {"before": str(died)}, client="c", key="poison")
+        for lost in (1, 2):
+            with worker_process(ledger_url) as process:
+                assert process.wait(60) == 3, "the poison ended its worker"
+            eventually(lambda: recovered(ledger, poison.job_id), "its lease expired")
+            job = ledger.job(poison.job_id)
+            assert (job.state, job.lost, job.spent, job.attempts) == (JobState.PENDING, lost, 0, lost)
+        assert findings(ledger, poison.job_id)["suspect"]["lost"] == 2
+        with worker_process(ledger_url) as process:
+            eventually(lambda: ledger.job(poison.job_id).state is JobState.FAILED, "the poison is failed")
+            eventually(
+                lambda: all(ledger.job(n.job_id).state is JobState.SUCCEEDED for n in neighbours), "neighbours succeed"
+            )
+            assert process.poll() is None, "the worker lives"
+            assert int(died.read_text()) != process.pid
+        job = ledger.job(poison.job_id)
+        assert (job.last_error_code, job.lost, job.spent, job.max_attempts) == ("process_died", 2, 3, 3)
+        for receipt in neighbours:
+            assert ledger.job(receipt.job_id).last_error_code is None
+        assert sound(ledger)
+
+
+def recovered(ledger: Ledger, job_id: int) -> bool:
+    recover(ledger, actor="reaper")
+    return ledger.job(job_id).state is JobState.PENDING
 
 
 def test_a_revoked_lease_ends_a_live_attempt_and_refuses_its_holder(ledger_url: str) -> None:

@@ -321,8 +321,8 @@ def lease_of(attempt: Attempt, verbs: Verbs, **changes: object) -> dict[str, obj
     execution = verbs.attempt(attempt.execution.exec_id).execution
     assert execution.started_at is not None
     return {
-        "exec_id": execution.exec_id, "attempt": 1, "status": "IN_PROGRESS", "lease_owner": WORKER, "progress": None,
-        "progress_note": None, "started_at": time_text(execution.started_at),
+        "exec_id": execution.exec_id, "attempt": execution.attempt, "status": "IN_PROGRESS", "lease_owner": WORKER,
+        "progress": None, "progress_note": None, "started_at": time_text(execution.started_at),
         "lease_expires_at": time_text(execution.lease_expires_at), **changes,
     }  # fmt: skip
 
@@ -395,26 +395,33 @@ def test_committed_and_not_finished(verbs: Verbs) -> None:
 
 
 @pytest.mark.parametrize(
-    "max_attempts, replay_attempts, committed, then, verdict",
+    "lost, max_attempts, replay_attempts, committed, then, verdict",
     [
-        (2, 5, False, "pending", JobVerdict.WAITING),
-        (1, 5, False, "failed", JobVerdict.BLOCKED),
-        (1, 0, False, "quarantined", JobVerdict.BLOCKED),
-        (1, 0, True, "succeeded", JobVerdict.RUNNING),
+        (0, 1, 0, False, "pending", JobVerdict.WAITING),
+        (2, 2, 5, False, "pending", JobVerdict.WAITING),
+        (2, 1, 5, False, "failed", JobVerdict.BLOCKED),
+        (2, 1, 0, False, "quarantined", JobVerdict.BLOCKED),
+        (0, 1, 0, True, "succeeded", JobVerdict.RUNNING),
     ],
 )
 def test_a_lease_that_ran_out_and_is_about_to_be_reaped(
-    verbs: Verbs, *, max_attempts: int, replay_attempts: int, committed: bool, then: str, verdict: JobVerdict
+    verbs: Verbs, *, lost: int, max_attempts: int, replay_attempts: int, committed: bool, then: str, verdict: JobVerdict
 ) -> None:
     """What is foretold is what the reaper then does."""
     job_id = verbs.submit(max_attempts=max_attempts, replay_attempts=replay_attempts)
+    for _ in range(lost):
+        verbs.claim_one(owner="worker-dead", seconds=30)
+        verbs.clock.advance(30)
+        verbs.recover()
     attempt = verbs.claim_one(owner="worker-dead", seconds=30)
     if committed:
         verbs.work(attempt, Commit(attempt.execution.lease_token))
     verbs.clock.advance(30)
     hello(verbs, "worker-a", queues=("other",))
-    found = only(asked(verbs, job_id), verdict, "lease_expired")
-    names(found, "worker-dead", "attempt 1", "2026-03-14 09:27:23 UTC (0 s ago)", "worker-a", "1 s", then)
+    answer = asked(verbs, job_id)
+    assert codes(answer) == (verdict, ["lease_expired", *(["suspect"] if lost else [])])
+    found, at = answer.findings[0], "09:28:23" if lost else "09:27:23"
+    names(found, "worker-dead", f"attempt {lost + 1}", f"2026-03-14 {at} UTC (0 s ago)", "worker-a", "1 s", then)
     status = "COMMITTED" if committed else "IN_PROGRESS"
     assert found.evidence == lease_of(
         attempt, verbs, lease_owner="worker-dead", status=status, reapers=["worker-a"], reaped_within_s=1.0, then=then

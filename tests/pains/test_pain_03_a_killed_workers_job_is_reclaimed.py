@@ -32,6 +32,6 @@ def test_any_other_worker_takes_over_after_kill_nine(
     require_promises(facts)
     require_all_done(facts, jobs=1)
     [first, second] = facts.executions[receipt.job_id]
-    assert (first.status, first.error_code, first.excused) == ("ABORTED", "lease_expired", False)
+    assert (first.status, first.error_code, first.excused) == ("ABORTED", "lease_expired", True)
     assert second.status == "DONE"
     assert first.lease_owner != second.lease_owner

@@ -233,11 +233,15 @@ class Oracle:
     def _expire(self, execution: Row, job: Row, actor: str, retry_at: datetime) -> None:
         message = f"the lease of {execution['lease_owner']} expired during attempt {execution['attempt']}"
         execution["error_code"], execution["error_message"] = "lease_expired", message
-        self._execution_moves(execution, ["ABORTED"], "abort", actor)
-        job["last_error_code"], job["last_error_message"] = "lease_expired", message
         job["lost"] = (job["lost"] or 0) + 1
+        execution["excused"] = job["lost"] <= 2
+        self._execution_moves(execution, ["ABORTED"], "abort", actor)
+        if execution["excused"]:
+            job["excused"] += 1
+        else:
+            job["last_error_code"], job["last_error_message"] = "lease_expired", message
         spent = job["attempts"] - job["excused"]
-        if spent < job["max_attempts"]:
+        if execution["excused"] or spent < job["max_attempts"]:
             job["run_at"] = retry_at
             self._job_moves(job, ["failed", "pending"], "expire", actor, None)
         elif spent < job["max_attempts"] + job["replay_attempts"]:

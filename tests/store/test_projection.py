@@ -12,12 +12,15 @@ from holdfast.core.commands import Cancel, Commit, Complete, Expire, Finish, Giv
 from holdfast.core.machines import EXECUTION, JOB
 from holdfast.core.project import project, rulings_of
 from holdfast.core.records import Attempt, Execution, Job, JournalRow
+from holdfast.core.rulings import Revoke
 from tests.store.conftest import phases
 from tests.store.verbs import Verbs, fail
 
 # What happens next, to which job or execution, how, whether a second choice is taken, and how long after the last.
 STEP = st.tuples(
-    st.sampled_from(["submit", "claim", "claim", "work", "work", "work", "work", "rule", "rule", "recover", "fold"]),
+    st.sampled_from(
+        ["submit", "claim", "claim", "work", "work", "work", "work", "rule", "rule", "recover", "revoke", "fold"]
+    ),
     st.integers(0, 5),
     st.integers(0, 11),
     st.booleans(),
@@ -77,6 +80,9 @@ class History:
             self.executions += [a.execution.exec_id for a in verbs.claim(1 + how % 3, begin=other, seconds=8)]
         elif step == "recover":
             verbs.recover(n=1 + index)
+        elif step == "revoke":
+            attempt = verbs.attempt(self.executions[-1 - index % len(self.executions)])
+            verbs.work(attempt, Revoke(verbs.clock.after(how - 9), "it hangs"))
         elif step == "fold":
             verbs.fold()
         elif step == "rule":

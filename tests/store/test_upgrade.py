@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast import Execution, Ledger, Operations
@@ -9,12 +11,14 @@ from holdfast.audit.check.runner import check
 from holdfast.audit.seals.verify import verify
 from holdfast.core.errors import SchemaVersionError
 from holdfast.core.machines import JobState
-from holdfast.store import connect, open_store
+from holdfast.store import Store, connect, open_store
 from holdfast.store.migrations import migrate, migrations
 from tests.enforcement.raw import Client
 from tests.enforcement.schema import tables_of
 from tests.support.old_ledgers import build
 
+# An approver of version 1 was registered without a grant: the key is doubted since.
+DOUBTED = {("grants_authentic", "APPROVER approver-1")}
 GENERATED = {"holdfast_migrations", "holdfast_machines", "holdfast_transitions"}
 
 
@@ -42,6 +46,10 @@ def rows_of(url: str, columns: dict[str, list[str]] | None = None) -> dict[str, 
     return found
 
 
+def broken(store: Store[Any]) -> set[tuple[str, str]]:
+    return {(violation.invariant, violation.subject) for violation in check(store).violations}
+
+
 def states(ledger: Ledger) -> dict[str | None, JobState]:
     with ledger.store.reading() as reading:
         return {job.key: job.state for job in reading.lists.jobs(limit=100)}
@@ -62,8 +70,7 @@ def test_an_upgrade_keeps_every_row_and_leaves_a_sound_ledger(old_url: str) -> N
     with open_store(old_url) as store:
         with store.transaction() as transaction:
             assert len(transaction.executions.recover(actor="reaper")) == 3
-        report = check(store)
-        assert report.ok, report.violations
+        assert broken(store) == DOUBTED
         assert verify(store).ok
 
 
@@ -89,5 +96,4 @@ def test_work_goes_on_after_an_upgrade(old_url: str) -> None:
         assert after["scheduled"] is JobState.SUCCEEDED
         for key in ("failed", "quarantined", "cancelled", "poisoned"):
             assert after[key] is before[key], key
-        report = check(ledger.store)
-        assert report.ok, report.violations
+        assert broken(ledger.store) == DOUBTED

@@ -11,7 +11,7 @@ from holdfast.core.commands import Commit, Complete, Expire, Fail, Finish, GiveB
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import BrokenError
 from holdfast.core.machines import ExecutionStatus, JobState
-from holdfast.core.records import Attempt
+from holdfast.core.records import LOSSES_EXCUSED, Attempt
 from tests.store.verbs import REAPER, WORKER, Verbs, changed, fail, refusal, steps
 
 LATE = 30  # seconds after which the lease that `claim` gives has run out
@@ -319,8 +319,7 @@ def test_expire_ends_the_execution_and_reopens_the_job(verbs: Verbs, begin: bool
         state=JobState.PENDING,
         version=4,
         run_at=retry_at,
-        last_error_code="lease_expired",
-        last_error_message=message,
+        excused=1,
         updated_at=now,
         lost=1,
     )
@@ -329,6 +328,7 @@ def test_expire_ends_the_execution_and_reopens_the_job(verbs: Verbs, begin: bool
         before.execution,
         status=ExecutionStatus.ABORTED,
         version=version,
+        excused=True,
         error_code="lease_expired",
         error_message=message,
         finished_at=now,
@@ -353,6 +353,10 @@ def test_an_expired_lease_spends_the_budget_too(
     verbs: Verbs, budget: tuple[int, int], state: JobState, event: str
 ) -> None:
     verbs.submit(max_attempts=budget[0], replay_attempts=budget[1])
+    for lost in range(LOSSES_EXCUSED):
+        assert (verbs.claim_one().job.lost or 0) == lost
+        verbs.clock.advance(LATE)
+        verbs.recover()
     before = verbs.claim_one()
     verbs.clock.advance(LATE)
     [(_, answer)] = verbs.recover()

@@ -140,7 +140,7 @@ def entry_of(job: Job) -> WalEntry:
         status=status,
         created_at_ms=milliseconds(job.created_at),
         completed_at_ms=None if status is EntryStatus.PENDING else milliseconds(job.updated_at),
-        attempts=job.attempts,
+        attempts=job.spent,  # without the excused ones
         error=None if status is EntryStatus.COMPLETED else job.last_error_message,
         result_expired=job.slimmed,
         stored_data=None if job.payload is None else base64.b64decode(json.loads(job.payload)["data"], validate=True),

@@ -38,7 +38,6 @@ from holdfast.core.records import Attempt, Execution, Job
 REPLAY_REASONS = frozenset({"dlq-drain", "incident", "backfill", "test"})
 CANCELLED = "cancelled"
 LEASE_EXPIRED = "lease_expired"
-LOSSES_EXCUSED = 2  # lost leases that cost a job nothing; from then on it is a suspect, and runs alone
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from holdfast.core.machines import (
 
 REPLAY_ATTEMPTS = 5
 MAX_ATTEMPTS = 5
+LOSSES_EXCUSED = 2  # lost leases that cost a job nothing; from then on it is a suspect, and runs alone
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):
@@ -95,7 +96,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     updated_at: datetime
 
 
-_Call = tuple[int, str, str, str | None]
+_Call = tuple[int, str, str, str | None, int | None]
 
 
 class Attempt:
@@ -104,7 +105,10 @@ class Attempt:
     A claim makes the two records only when they are first read: a job that succeeds at once needs neither.
     """
 
-    __slots__ = ("_make", "exec_id", "execution", "job", "job_id", "operation", "owner", "payload", "token", "version")
+    __slots__ = (
+        "_make", "exec_id", "execution", "job", "job_id", "operation", "owner", "payload", "suspect", "token",
+        "version",
+    )  # fmt: skip
     job: Job
     execution: Execution
     _make: Callable[[], tuple[Job, Execution]]
@@ -112,17 +116,19 @@ class Attempt:
     def __init__(self, job: Job, execution: Execution) -> None:
         self.job, self.execution = job, execution
         self.job_id, self.operation, self.version = job.job_id, job.operation, job.operation_version
-        self.payload = job.payload
+        self.payload, self.suspect = job.payload, (job.lost or 0) >= LOSSES_EXCUSED
         self.exec_id, self.owner, self.token = execution.exec_id, execution.lease_owner, execution.lease_token
 
     @classmethod
     def claimed(cls, call: _Call, lease: tuple[int, str, int], make: Callable[[], tuple[Job, Execution]]) -> Attempt:
         """Return an attempt whose records `make` returns.
 
-        `call` has the id, operation, version and payload of the job, `lease` the execution's id, owner and token.
+        `call` has the id, operation, version, payload and lost leases of the job, `lease` the execution's id, owner and
+        token.
         """
         attempt = cls.__new__(cls)
-        attempt.job_id, attempt.operation, attempt.version, attempt.payload = call
+        attempt.job_id, attempt.operation, attempt.version, attempt.payload, lost = call
+        attempt.suspect = lost is not None and lost >= LOSSES_EXCUSED
         attempt.exec_id, attempt.owner, attempt.token = lease
         attempt._make = make
         return attempt

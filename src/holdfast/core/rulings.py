@@ -24,7 +24,7 @@ from holdfast.core.decide import (
     wrong_state,
 )
 from holdfast.core.machines import EXECUTION, JOB, JobState
-from holdfast.core.records import Attempt, Job
+from holdfast.core.records import LOSSES_EXCUSED, Attempt, Job
 
 LEASE_REVOKED = "lease_revoked"
 
@@ -105,7 +105,7 @@ def _expire(attempt: Attempt, command: Expire, now: datetime) -> Answer:
     if execution.lease_expires_at > now:
         until = execution.lease_expires_at.isoformat()
         return Refused("lease_live", f"the lease of execution {execution.exec_id} is valid until {until}")
-    excused = False
+    excused = (job.lost or 0) < LOSSES_EXCUSED
     event = "expire" if excused or job.may_retry else "fail" if job.may_replay else "quarantine"
     return aborted(
         attempt,

@@ -6,11 +6,10 @@ Invariants: everything is read from the snapshot of the view; nothing here write
 import shlex
 from collections.abc import Iterator
 
-from holdfast.core.decide import LOSSES_EXCUSED
 from holdfast.core.log_names import log_of
 from holdfast.core.machines import JobState
 from holdfast.core.protocol import ranked, speaks
-from holdfast.core.records import Job
+from holdfast.core.records import LOSSES_EXCUSED, Job
 from holdfast.engine.worker.worker import POLL_S
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.explain.view import JobView, counted, moment_text

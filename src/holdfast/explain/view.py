@@ -7,10 +7,9 @@ import shlex
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from holdfast.core.decide import LOSSES_EXCUSED
 from holdfast.core.frames import Where, where
 from holdfast.core.machines import REQUEST, JobState
-from holdfast.core.records import Job, JournalRow, time_text
+from holdfast.core.records import LOSSES_EXCUSED, Job, JournalRow, time_text
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
 from holdfast.explain.explanation import Finding, FindingCode

@@ -19,7 +19,7 @@ from holdfast.core.decide import Answer, Move, decide, step_of
 from holdfast.core.environments import PROD
 from holdfast.core.governed import Grant
 from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, GrantState, JobState
-from holdfast.core.records import Attempt, Execution, Job
+from holdfast.core.records import LOSSES_EXCUSED, Attempt, Execution, Job
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 T = TypeVar("T")
@@ -211,6 +211,7 @@ def _job(work: Work, budget: Budget) -> Job:
         replaces=None,
         created_at=_START,
         updated_at=_START,
+        lost=LOSSES_EXCUSED,  # the excuses are used up, so that the number of attempts is bounded
     )
 
 

@@ -245,7 +245,7 @@ class Worker:
             if operation is None:
                 running.finish(None)
                 self._end(running)
-            elif operation.is_async and self._executor != "inline":
+            elif (operation.is_async or running.record.suspect) and self._executor != "inline":
                 self._slots_for(running).start([running])
             else:
                 plain.append(running)
@@ -263,7 +263,7 @@ class Worker:
 
     def _give_back_unstarted(self) -> None:
         """End the attempts that no slot has taken in time, from the thread of the heartbeat."""
-        for running in self._slots[0].take_back(time.monotonic() - UNSTARTED_S):
+        for running in [r for some in self._slots for r in some.take_back(time.monotonic() - UNSTARTED_S)]:
             if running.give_back("not_started"):
                 self._done.append(running)
                 self._bell.ring()
@@ -372,14 +372,12 @@ class Worker:
         return slots_of(self._executor, self._concurrency, self._on_end)
 
     def _slots_for(self, running: HeldAttempt) -> Slots:
-        """Return where an attempt runs; the slots on an event loop are made for the first `async def` handler."""
-        if self._executor == "inline" or not running.is_async:
+        """Return where an attempt runs: suspects and `async def` handlers have slots of their own."""
+        if self._executor == "inline" or not (running.is_async or running.record.suspect):
             return self._slots[0]
-        if len(self._slots) == 1:
-            from holdfast.engine.worker.async_slots import AsyncSlots  # noqa: PLC0415 - only with such a handler
+        from holdfast.engine.worker.other_slots import other_slots  # noqa: PLC0415 - only for such attempts
 
-            self._slots.append(AsyncSlots(self._on_end))
-        return self._slots[1]
+        return other_slots(self._slots, running, self._executor, self._on_end)
 
     def _close_slots(self) -> None:
         for some in self._slots:

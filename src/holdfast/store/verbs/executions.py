@@ -20,8 +20,8 @@ from holdfast.store.requests import Lease
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, redacted_move
 
-_OPERATION, _VERSION, _PAYLOAD, _ATTEMPTS = map(
-    Job.__struct_fields__.index, ("operation", "operation_version", "payload", "attempts")
+_OPERATION, _VERSION, _PAYLOAD, _ATTEMPTS, _LOST = map(
+    Job.__struct_fields__.index, ("operation", "operation_version", "payload", "attempts", "lost")
 )
 
 
@@ -92,7 +92,7 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
 
         return [
             Attempt.claimed(
-                (row[0], row[_OPERATION], row[_VERSION], row[_PAYLOAD]),
+                (row[0], row[_OPERATION], row[_VERSION], row[_PAYLOAD], row[_LOST]),
                 (row[0] * EXEC_IDS + row[_ATTEMPTS], owner, row[-2]),
                 partial(records, row),
             )
