@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from holdfast.cli.command import Answer, Location, command
@@ -25,6 +26,7 @@ from holdfast.store.urls import shown
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger
+    from holdfast.engine.upkeep.duties import Periods
 
 logger = logging.getLogger("holdfast")
 
@@ -61,14 +63,16 @@ def worker(
     ] = 30,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when no job is due.")] = False,
     no_retention: Annotated[bool, typer.Option("--no-retention", help="Do not run retention in this worker.")] = False,
+    no_upkeep: Annotated[
+        bool, typer.Option("--no-upkeep", help="Leave seals, partitions and retention to a worker of the owner.")
+    ] = False,
     upkeep_process: Annotated[
         bool, typer.Option("--upkeep-process", help="Run seals, checks and retention in a process of their own.")
     ] = False,
     as_json: bool = False,
 ) -> Answer:
     """Run a worker until it is stopped."""
-    from holdfast.engine.upkeep.duties import Periods  # noqa: PLC0415 - see above
-    from holdfast.engine.worker.worker import Worker  # noqa: PLC0415
+    from holdfast.engine.worker.worker import Worker  # noqa: PLC0415 - see above
 
     logging.basicConfig(level=logging.INFO, handlers=[log_handler()])
     ledger = load(app, location)
@@ -80,7 +84,7 @@ def worker(
         concurrency=concurrency,
         executor="processes" if processes else "threads",
         drain_s=drain,
-        periods=Periods(gc_s=None if no_retention else Periods().gc_s, in_child=upkeep_process),
+        periods=_periods(no_retention=no_retention, no_upkeep=no_upkeep, in_child=upkeep_process),
     )
     serves = _serves(ledger, queues, concurrency)
     if not as_json:
@@ -137,6 +141,15 @@ def _serves(ledger: "Ledger", queues: Sequence[str], concurrency: int) -> dict[s
         "concurrency": concurrency,
         **({"pooler": "yes, so it polls for work"} if getattr(ledger.store, "pooled", False) else {}),
     }
+
+
+def _periods(*, no_retention: bool, no_upkeep: bool, in_child: bool) -> "Periods":
+    from holdfast.engine.upkeep.duties import Periods  # noqa: PLC0415 - see above
+
+    usual = Periods(in_child=in_child)
+    if no_upkeep:
+        return msgspec.structs.replace(usual, gc_s=None, seal_s=None, extend_s=None)
+    return msgspec.structs.replace(usual, gc_s=None) if no_retention else usual
 
 
 @contextmanager
