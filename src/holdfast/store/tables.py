@@ -250,8 +250,9 @@ EVIDENCE = table_named("evidence").write_once
 """The columns of a piece of evidence that never change. The one that is left says when it was declared void, once."""
 
 
-KEPT_SETTINGS = ("ledger_id", "epoch", "environment", "governed")
-"""The settings that say which ledger this is and how it is governed: they change only through the maintenance door."""
+KEPT_SETTINGS = ("ledger_id", "epoch", "environment", "governed", "erasure_secret")
+"""The settings that say which ledger this is, how it is governed, and by which secret it knows erased keys: they change
+only through the maintenance door."""
 STRICTER = {"environment": ENVIRONMENTS, "governed": ("no", "yes")}
 """The values of settings that never become less strict, not even through the door; the last is the strictest."""
 

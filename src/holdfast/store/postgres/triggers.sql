@@ -905,8 +905,8 @@ BEGIN
     )
     OR (
       (
-        OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
-        OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+        OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
+        OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
       )
       AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
       AND NOT EXISTS (
@@ -927,7 +927,7 @@ CREATE FUNCTION holdfast_meta_delete LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF OLD.name IN ('environment', 'governed')
     OR (
-      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
       AND NOT EXISTS (
         SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint

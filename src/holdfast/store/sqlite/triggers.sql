@@ -3302,7 +3302,7 @@ WHEN (
     )
   ) OR (
     EXISTS (SELECT 1 FROM holdfast_meta WHERE name = NEW.name AND 1)
-    AND NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+    AND NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
@@ -3336,7 +3336,7 @@ BEGIN
     );
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     EXISTS (SELECT 1 FROM holdfast_meta WHERE name = NEW.name AND 1)
-    AND NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+    AND NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
@@ -3374,8 +3374,8 @@ WHEN (
     )
     OR (
       (
-        OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
-        OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+        OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
+        OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
       )
       AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
       AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -3414,8 +3414,8 @@ BEGIN
     )
     OR (
       (
-        OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
-        OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+        OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
+        OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
       )
       AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
       AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -3427,7 +3427,7 @@ CREATE TRIGGER holdfast_meta_delete BEFORE DELETE ON holdfast_meta
 WHEN (
     OLD.name IN ('environment', 'governed')
     OR (
-      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
       AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
     )
   )
@@ -3435,7 +3435,7 @@ BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     OLD.name IN ('environment', 'governed')
     OR (
-      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
       AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
     );
 END;
