@@ -399,7 +399,7 @@ def test_a_running_job_is_told_of_its_cancellation_by_the_next_heartbeat(
     assert ended(gone) == ("quarantined", "cancelled", "Cancel: as you wish")
     assert (gone.quarantine_code, gone.attempts) == ("cancelled", 1)
     assert ended(done) == ("succeeded", None, None)
-    assert (done.result, done.attempts) == ('"told"', 1)
+    assert (done.result, done.attempts) == ('"cancelled"', 1)
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------------
