@@ -125,7 +125,7 @@ def test_a_run_that_stops_exits_with_3_and_shows_how_it_was_undone(shop: str) ->
         "  ✖  PUT_B        failed ───────────────────╯ COMP_B\n"
         "\n"
         "next: everything was undone; to run it again:\n"
-        f"  holdfast procedure resume {at(shop)} r --app MODULE --reason TEXT\n"
+        "  holdfast procedure resume --help\n"
     )
     again = holdfast("procedure", "resume", "r", *APP, *SAID, "--db", shop, "--json")
     assert (again.code, again.json["verdict"], again.json["stop_state"]) == (3, "COMP_B", "COMP_B")
@@ -185,9 +185,9 @@ def test_show_tells_everything_of_a_run_that_was_interrupted(shop: str) -> None:
         "  ○  PUT_C        open\n"
         "\n"
         "next: it may be running; if its process has crashed, continue it:\n"
-        f"  holdfast procedure resume {at(shop)} r --app MODULE --reason TEXT\n"
+        "  holdfast procedure resume --help\n"
         "or undo it:\n"
-        f"  holdfast procedure undo {at(shop)} r --app MODULE --reason TEXT\n"
+        "  holdfast procedure undo --help\n"
     )
 
 

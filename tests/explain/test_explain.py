@@ -188,7 +188,7 @@ def test_no_worker(verbs: Verbs) -> None:
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
     names(found, "slow")
     assert found.evidence == {"queue": "slow", "last_seen_at": None, "living_workers": []}
-    assert found.next == "holdfast worker MODULE:LEDGER --queue slow"
+    assert found.next == "holdfast workers --all"
     hello(verbs, "worker-of-others")
     hello(verbs, "worker-of-slow", queues=("default", "slow"))
     seen_at = text(verbs)
@@ -234,7 +234,7 @@ def test_no_worker_knows_the_operation(verbs: Verbs) -> None:
     assert found.evidence == {
         "operation": "echo", "version": "1.0.0", "workers": {"worker-a": ["noop", "thumbnail"]}
     }  # fmt: skip
-    assert found.next == "holdfast worker MODULE:LEDGER --queue default"
+    assert found.next == "holdfast workers --all"
 
 
 def test_all_slots_are_busy(verbs: Verbs) -> None:

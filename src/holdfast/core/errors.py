@@ -81,8 +81,8 @@ class HoldfastError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = next_step or self.next_step
         self.context: dict[str, object] = dict(context or {})
+        self.hint = next_step or _completed(self.next_step, self.context)
 
     def __str__(self) -> str:
         # KeyError, a base class of some errors, would print the repr instead.
@@ -137,7 +137,7 @@ class UnknownOperationError(InputError):
     """An operation that no process has declared to this ledger."""
 
     code = "operation_unknown"
-    next_step = "Start a worker that declares the operation: `holdfast worker MODULE:LEDGER`."
+    next_step = "See what the workers declare with `holdfast workers --all`, then start one that declares it."
 
 
 class QueueUnknownError(InputError):
@@ -326,7 +326,7 @@ class RepairIncompleteError(RefusedError):
     """After the repair the ledger would still violate an invariant; the repair was rolled back."""
 
     code = "repair_incomplete"
-    next_step = "Restore a snapshot (`holdfast snapshot restore`) into another database, and compare the two."
+    next_step = "Restore a snapshot into another database, and compare the two: `holdfast snapshot restore --help`."
 
 
 class LedgerNotEmptyError(RefusedError):
@@ -385,7 +385,9 @@ class ApprovalError(GovernanceError):
     """The environment of the ledger does not accept this approval."""
 
     code = "approval_refused"
-    next_step = "Another person must approve, with a registered key (`holdfast grant approvers`) or a database role."
+    next_step = (
+        "Another person must approve, with a registered key (`holdfast grant approvers list`) or a database role."
+    )
 
 
 class RegistryError(GovernanceError):
@@ -399,7 +401,7 @@ class ReplayGuardError(GovernanceError):
     """A guard of replay refused; the code is the type of the guard."""
 
     code = "replay_refused"
-    next_step = "Narrow the selection, and check it with `holdfast replay dry-run`."
+    next_step = "Narrow the selection, and check it with a dry run: `holdfast replay dry-run --help`."
 
 
 class ProcedureStoppedError(GovernanceError):
@@ -413,7 +415,7 @@ class QueueFullError(RefusedError):
     """The queue has as many waiting jobs as its limit allows; nothing was written."""
 
     code = "queue_full"
-    next_step = "Submit again later, or raise the limit: `holdfast limit --queue NAME --depth N`."
+    next_step = "Submit again later, or raise the limit: `holdfast limit --help`."
 
 
 class RefusedByDatabaseError(RefusedError):
@@ -483,14 +485,18 @@ class StoreDamagedError(StoreError):
     """The files of the database are damaged."""
 
     code = "store_damaged"
-    next_step = "Stop all workers and keep the files. Restore a snapshot (`holdfast snapshot restore`) or backup."
+    next_step = (
+        "Stop all workers and keep the files. Restore a backup or a snapshot: `holdfast snapshot restore --help`."
+    )
 
 
 class LedgerFileError(StoreError):
     """The path no longer names the file that was opened, its log is another one, or the file has a second name."""
 
     code = "ledger_file_changed"
-    next_step = "Stop all processes of this ledger and put its file back. To copy a ledger: `holdfast snapshot create`."
+    next_step = (
+        "Stop all processes of this ledger and put its file back. To copy a ledger: `holdfast snapshot create --help`."
+    )
 
 
 class EpochError(StoreError):
@@ -519,6 +525,16 @@ class BrokenError(HoldfastError):
 
     code = "broken"
     next_step = "Run `holdfast check`, and report this bug."
+
+
+def _completed(step: str, context: Mapping[str, object]) -> str:
+    """Return a next step with the id of the job and the root of the run in its commands; without one, it lists them."""
+    for word, name, instead in (("ID", "job_id", "jobs"), ("ROOT", "root", "procedure list")):
+        if (value := context.get(name)) is not None:
+            step = step.replace(f" {word}`", f" {value}`")
+        elif f" {word}`" in step:
+            step = f"Find it with `holdfast {instead}`."
+    return step
 
 
 def _plain(value: object) -> object:

@@ -56,9 +56,9 @@ class RegistryCode(StrEnum):
     VALUE_ABSENT = "CANONICAL_OPERATION_VALUE_ABSENT"
 
 
-_NEXT_STEPS = {
+NEXT_STEPS = {
     RegistryCode.BAD_MODE: "Use PLAN_ONLY, VERIFY_ONLY, DRY_RUN or REAL_RUN.",
-    RegistryCode.MISSING_PLAN: "Write a manifest with values: `holdfast registry draft --app MODULE:LEDGER`.",
+    RegistryCode.MISSING_PLAN: "Write a manifest with values: `holdfast registry draft --help`.",
     RegistryCode.BAD_VERSION: "Write the version as SemVer without build metadata: 1.0.0 or 2.0.0-rc.1.",
     RegistryCode.WRONG_FOR_EFFECT: "Supersede the old version by the new one: `holdfast registry supersede --help`.",
     RegistryCode.MANIFEST_HASH_MISMATCH: "Compare the manifest with the one that was agreed on.",
@@ -72,7 +72,7 @@ _NEXT_STEPS = {
 
 def refusal(code: RegistryCode, message: str, **context: object) -> RegistryError:
     """Return the error for a refusal of the registry, with the next step for its code."""
-    return RegistryError(message, code=code, next_step=_NEXT_STEPS.get(code), context=context)
+    return RegistryError(message, code=code, next_step=NEXT_STEPS.get(code), context=context)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

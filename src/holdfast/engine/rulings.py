@@ -19,6 +19,7 @@ from holdfast.core.records import Attempt, Job
 from holdfast.core.redaction import redacted
 from holdfast.core.rulings import Revoke
 from holdfast.engine.tasks import CallTask
+from holdfast.engine.worker.raised import HOPELESS
 from holdfast.store import Transaction
 from holdfast.store.requests import INTEGER_MAX
 from holdfast.store.verbs.gate import set_limit
@@ -93,7 +94,10 @@ def _ruled(ledger: Ledger, task: RuleTask) -> JobState:
         race = answer.code == "race"
         error = StateTransitionRaceError if race else InvalidStateTransitionError
         context = {"job_id": job.job_id, "refusal": answer.code}
-        raise error(answer.message, next_step=answer.next_step, context=context)
+        advice = answer.next_step
+        if job.quarantine_code in HOPELESS:  # a release would end in quarantine again
+            advice = f"It would end the same way again. See `holdfast explain {job.job_id}`, and submit it anew."
+        raise error(answer.message, next_step=advice, context=context)
     step = answer.step(JOB)
     return JobState(step.target) if step else job.state
 

@@ -4,6 +4,7 @@ Invariants: everything is read from one snapshot and judged at one time; the mos
 the verdict; codes are stable; `next` is a command that exists; nothing here writes.
 """
 
+import shlex
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -11,6 +12,7 @@ from holdfast.core.commands import Expire
 from holdfast.core.decide import CANCELLED, Move, decide
 from holdfast.core.machines import OPEN, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job
+from holdfast.engine.worker.raised import HOPELESS
 from holdfast.engine.worker.worker import POLL_S
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, verdict_of
 from holdfast.explain.pending import pending_findings, suspect_finding
@@ -19,6 +21,8 @@ from holdfast.governance.quarantine import release_commands
 from holdfast.governance.reasons import Reason
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.erasures import erasure_of
+
+MANY_FAILED = 10  # from so many failed jobs of one operation on, the next command is for all of them
 
 
 def explain(reading: Reading, job_id: int, now: datetime) -> Explanation:
@@ -146,7 +150,21 @@ def _of_failed(seen: JobView) -> Iterator[Finding]:
             f"The job failed and has used {counted(job.max_attempts, 'automatic attempt')}",
         )
     words += f" and is not retried automatically; last error: {seen.last_error}"
-    yield seen.finding(code, words, seen.failure_evidence, f"holdfast retry {job.job_id}")
+    yield seen.finding(code, words, seen.failure_evidence, _again(seen))
+
+
+def _again(seen: JobView) -> str:
+    """Return the command that runs a failed job again; with many failures of its operation, the one for all."""
+    job = seen.job
+    failed = sum(
+        count.n
+        for count in seen.reading.counts.current()
+        if count.operation == job.operation and count.state == JobState.FAILED
+    )
+    if failed < MANY_FAILED:
+        return f"holdfast retry {job.job_id}"
+    code = f" --error-code {shlex.quote(job.last_error_code)}" if job.last_error_code else ""
+    return f"holdfast replay dry-run --operation {shlex.quote(job.operation)}{code} --created-after '30d ago'"
 
 
 def _of_quarantined(seen: JobView) -> Iterator[Finding]:
@@ -171,9 +189,11 @@ def _of_quarantined(seen: JobView) -> Iterator[Finding]:
         yield seen.finding(FindingCode.SUPERSEDED, f"{words}; no action is needed.", evidence)
     else:
         error = f"; last error: {seen.last_error}" if job.last_error_code else ""
+        hopeless = job.quarantine_code in HOPELESS
+        again = "; it would end the same way again: submit it anew with other arguments" if hopeless else ""
         yield seen.finding(
             FindingCode.QUARANTINED,
-            f"The job was quarantined as {job.quarantine_code} {who}at {seen.when(at)}{why}{error}",
+            f"The job was quarantined as {job.quarantine_code} {who}at {seen.when(at)}{why}{error}{again}",
             evidence,
             release_commands(seen.reading, job)[0],
         )

@@ -100,13 +100,13 @@ def _service(seen: JobView, *, may_start: bool) -> Iterator[Finding]:
     job = seen.job
     serving = [worker for worker in seen.workers if job.queue in worker.queues]
     knowing = [worker for worker in serving if any(_can_run(job, operation) for operation in worker.operations)]
-    start = f"holdfast worker MODULE:LEDGER --queue {shlex.quote(job.queue)}"
+    start = "holdfast workers --all"
     if not serving:
         last = max((worker.seen_at for worker in seen.all_workers if job.queue in worker.queues), default=None)
         ever = f"the last one was seen at {seen.when(last)}" if last else "none was ever started"
         yield seen.finding(
             FindingCode.NO_WORKER,
-            f"No running worker serves queue {job.queue}; {ever}.",
+            f"No running worker serves queue {job.queue}; {ever}. Start one with --queue {job.queue}.",
             {
                 "queue": job.queue,
                 "last_seen_at": moment_text(last),

@@ -25,6 +25,7 @@ from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Job, JournalRow
 from holdfast.engine.upkeep.retention import GcReport, Retention, gc
+from holdfast.engine.worker.raised import HOPELESS
 from holdfast.governance.acts import actor_and_reason, retry_races
 from holdfast.governance.grants import environment_of
 from holdfast.governance.reasons import Reason, reason_for, reason_of
@@ -155,7 +156,7 @@ def show(reading: Reading, job_id: int) -> QuarantineDetails:
 
 def release_commands(reading: Reading, job: Job) -> tuple[str, ...]:
     """Return the commands that release a job; `holdfast show` if it cannot or need not be released."""
-    if job.slimmed or job.quarantine_code == Reason.SUPERSEDED:
+    if job.slimmed or job.quarantine_code == Reason.SUPERSEDED or job.quarantine_code in HOPELESS:
         return (f"holdfast show {job.job_id}",)
     release = f"holdfast quarantine release {job.job_id} --reason TEXT"
     if environment_of(reading) == DEV:

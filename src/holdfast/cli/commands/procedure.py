@@ -253,8 +253,9 @@ def _grant(found: RunStatus) -> str | None:
 def _next(found: RunStatus) -> list[str]:
     """Return the next commands."""
     state, root = found.run.state, found.run.idempotency_root
-    flags = f"{'' if found.run.procedure in BUILT_IN else ' --app MODULE'} --reason TEXT"
-    again = f"  holdfast procedure resume {shlex.quote(root)}{flags}"
+    # Any other needs --app, and the ledger does not know the module.
+    flags = f"{shlex.quote(root)} --reason TEXT" if found.run.procedure in BUILT_IN else "--help"
+    again = f"  holdfast procedure resume {flags}"
     if state == ProcedureState.DONE:
         return []
     if found.trouble:
@@ -263,7 +264,7 @@ def _next(found: RunStatus) -> list[str]:
         return ["", "next: everything was undone; to run it again:", again]
     cause = "it may be running; if its process has crashed" if found.lease else "it was interrupted"
     lines = ["", f"next: {cause}, continue it:", again]
-    other = f"  holdfast procedure undo {shlex.quote(root)}{flags}"
+    other = f"  holdfast procedure undo {flags}"
     return [*lines, "or undo it:", other] if state == ProcedureState.RUNNING else lines
 
 
