@@ -272,7 +272,7 @@ def test_the_picture_of_a_step_that_could_not_be_undone(sqlite_url: str) -> None
         ]
         shown = holdfast("procedure", "show", "r", "--db", sqlite_url)
         assert "PUT_B could not be undone: OSError: it is nailed to the shelf" in shown.out
-        assert f"  holdfast procedure resume {at(sqlite_url)} r " in shown.out
+        assert "  holdfast procedure resume --help" in shown.out
         NAILED.clear()
 
 
