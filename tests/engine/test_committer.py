@@ -310,6 +310,32 @@ def test_an_effect_that_waits_for_a_users_lock_fails_alone(pg_url: str, monkeypa
     database.close()
 
 
+@pytest.mark.pg
+@pytest.mark.req("M-08")
+@pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
+def test_an_effect_that_ends_its_own_connection_fails_its_own_job(
+    watched: Watched, things: Callable[[], list[str]]
+) -> None:
+    fails_alone(watched, Effect("SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(5)", {}), EffectError)
+    assert things() == ["good 0", "good 1", "good 2", "good 3"]
+
+
+@pytest.mark.attack("faults")
+def test_a_leader_that_has_left_is_replaced(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leaves(_committer: Committer, _own: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "_lead", leaves)
+        with pytest.raises(KeyboardInterrupt):
+            watched.ledger.submit(NOOP)
+    submitted = threading.Thread(target=watched.ledger.submit, args=(NOOP,), daemon=True)
+    submitted.start()
+    submitted.join(20)
+    assert not submitted.is_alive()
+    assert len(watched.jobs()) == 1
+
+
 def test_no_job_sees_another_half_done(watched: Watched, database: Database) -> None:
     database.run("CREATE TABLE numbers (n integer, owner integer)")
     pair = [

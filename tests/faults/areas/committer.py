@@ -127,4 +127,18 @@ FAULTS = (
         tests=(f"{TESTS}::test_callers_that_share_a_transaction_get_their_own_jobs",),
         databases=BOTH,
     ),
+    SeededFault(
+        id="committer.leader_that_has_left_leads",
+        meaning="A caller that an exception has stopped stays the leader, and every later write waits for it.",
+        patches=(Patch(FILE, "Committer._leads", "not self._leader.here.locked()", "False"),),
+        tests=(f"{TESTS}::test_a_leader_that_has_left_is_replaced",),
+        databases=BOTH,
+    ),
+    SeededFault(
+        id="committer.effect_that_ends_its_connection_repeated",
+        meaning="The end of a job whose effect ends its own connection is written again for ever.",
+        patches=(Patch(ISOLATION, "_connection_lost", "isinstance(error, StoreUnavailableError)", "False"),),
+        tests=(f"{TESTS}::test_an_effect_that_ends_its_own_connection_fails_its_own_job",),
+        databases=("postgres",),
+    ),
 )
