@@ -132,6 +132,8 @@ class _Scenario:
             begin(ledger, Call(operation="noop", payload={}))  # job 2, which stalls
             ledger.submit("noop")  # job 3
         self._run("init", db="other.db")
+        holdfast("init", "--db", "raised.db")
+        self._run("environment", "stage", "--reason", "going live", db="raised.db")
         self._run("migrate")
         self._run("submit", "noop", '{"n": 1}', "--client", "web", "--key", "a", "--queue", "slow")  # job 4
         self._run("jobs", "--limit", "2")

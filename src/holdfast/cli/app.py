@@ -87,6 +87,9 @@ COMMANDS = {
     "repair": Command(
         "Operate", "holdfast.cli.commands.repair:repair", "Plan the repair of a broken ledger, and apply the plan."
     ),
+    "environment": Command(
+        "Govern", "holdfast.cli.commands.environment:environment", "Raise the environment of a ledger."
+    ),
     "grant": Command("Govern", "holdfast.cli.commands.grant:grant", "Request, approve, revoke and list grants."),
     "procedure": Command(
         "Govern", "holdfast.cli.commands.procedure:procedure", "Run several steps that end done, or undone."

@@ -168,6 +168,10 @@ def _distinct(guarded: Guarded, old: str, new: str) -> dict[str, str]:
 def setting_violations(old: str, new: str, no_door: str) -> Iterator[Violation]:
     """Yield the violations of an UPDATE of a setting that says which ledger this is or how it is governed."""
     yield Violation(Refusal.NOT_MONOTONE, f"{new}.name = {old}.name AND {_strictness(new)} < {_strictness(old)}")
+    # A grant that was approved under the rules of the old environment would be used under those of the new one.
+    raised = f"{old}.name = 'environment' AND {new}.value <> {old}.value"
+    active = f"EXISTS (SELECT 1 FROM {{schema}}holdfast_grants g WHERE g.state = {sql_text(GrantState.ACTIVE)})"
+    yield Violation(Refusal.WRITE_ONCE, f"{raised} AND {active}")
     renamed = f"{new}.name <> {old}.name AND ({_in(old, STRICTER)} OR {_in(new, STRICTER)})"
     kept = f"({_in(old, KEPT_SETTINGS)} OR {_in(new, KEPT_SETTINGS)})"
     changed = f"{new}.name <> {old}.name OR {new}.value <> {old}.value"

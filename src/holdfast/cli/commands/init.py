@@ -33,7 +33,7 @@ def init(
     *,
     env: Annotated[
         Environment | None,
-        typer.Option("--env", help="Environment of the ledger; it cannot be changed later (default: dev)."),
+        typer.Option("--env", help="Environment of the ledger; it can only be raised later (default: dev)."),
     ] = None,
     governed: Annotated[
         bool, typer.Option("--governed", help="Accept only operations that are active in the registry.")
@@ -64,7 +64,7 @@ def init(
 
 
 def _refusal(message: str, **context: object) -> RefusedError:
-    next_step = "The environment of a ledger cannot be changed. Create another ledger under another name."
+    next_step = "The environment of a ledger can only be raised. Create another ledger under another name."
     return RefusedError(message, next_step=next_step, context=context)
 
 

@@ -899,6 +899,13 @@ BEGIN
       MESSAGE = 'HF007 this number cannot decrease: '
         || 'the setting ' || OLD.name;
   END IF;
+  IF OLD.name = 'environment'
+    AND NEW.value <> OLD.value
+    AND EXISTS (SELECT 1 FROM {schema}holdfast_grants g WHERE g.state = 'active') THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF006',
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'the setting ' || OLD.name;
+  END IF;
   IF (
       NEW.name <> OLD.name
       AND (OLD.name IN ('environment', 'governed') OR NEW.name IN ('environment', 'governed'))

@@ -139,3 +139,6 @@ UPDATE holdfast_evidence SET voided_at = {now} WHERE run_id = :run_id AND voided
 
 -- name: evidence_of
 SELECT {evidence_columns} FROM holdfast_evidence v WHERE v.run_id = :run_id ORDER BY v.evidence_id;
+
+-- name: active_grants
+SELECT grant_id FROM holdfast_grants WHERE state = 'active' ORDER BY grant_id LIMIT :n;

@@ -320,7 +320,9 @@ def _setting_triggers() -> Iterator[str]:
         Violation(Refusal.WRITE_ONCE, f"{_there(table, ('name',))} AND {kept}"),
     ]
     yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", again)
-    yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [*setting_violations("OLD", "NEW", NO_DOOR)])
+    yield _guard(
+        f"{table}_update", f"BEFORE UPDATE ON {table}", [*map(_local, setting_violations("OLD", "NEW", NO_DOOR))]
+    )
     yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [setting_deleted("OLD", NO_DOOR)])
 
 

@@ -3368,6 +3368,10 @@ WHEN (
       END
     ) < (CASE OLD.name WHEN 'environment' THEN CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE OLD.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END)
   ) OR (
+    OLD.name = 'environment'
+    AND NEW.value <> OLD.value
+    AND EXISTS (SELECT 1 FROM holdfast_grants g WHERE g.state = 'active')
+  ) OR (
     (
       NEW.name <> OLD.name
       AND (OLD.name IN ('environment', 'governed') OR NEW.name IN ('environment', 'governed'))
@@ -3407,6 +3411,10 @@ BEGIN
       ELSE 0
       END
     ) < (CASE OLD.name WHEN 'environment' THEN CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE OLD.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END);
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    OLD.name = 'environment'
+    AND NEW.value <> OLD.value
+    AND EXISTS (SELECT 1 FROM holdfast_grants g WHERE g.state = 'active');
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
       NEW.name <> OLD.name
