@@ -30,7 +30,9 @@ from holdfast.store.transaction import Reading
 FORMAT = 2
 LEVEL = 3  # of compression: a higher level takes longer and saves little
 CHUNK = 1 << 18
-LINE_MAX = 1 << 30
+LINE_MAX = 64 << 20  # bytes of a line, unless larger payloads are allowed: a small file can hold a line of gigabytes
+PAYLOAD_MAX_VARIABLE = "HOLDFAST_PAYLOAD_MAX_BYTES"
+ESCAPED_MAX = 8  # times as long is a payload in a line, at most
 PROGRESS_ROWS = 2000  # rows between two calls of `progress`
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, and the total
@@ -44,6 +46,12 @@ _KINDS: dict[Kind, Any] = {
     Kind.FLAG: Literal[0, 1],
 }
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
+def _line_max() -> int:
+    """Return how many bytes of a line are read: more if the environment allows larger payloads."""
+    allowed = os.environ.get(PAYLOAD_MAX_VARIABLE, "")
+    return max(LINE_MAX, ESCAPED_MAX * int(allowed)) if allowed.isdecimal() and allowed.isascii() else LINE_MAX
 
 
 class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,7 +214,7 @@ class SnapshotFile:
             ) from error
         try:
             self._size = os.fstat(self._file.fileno()).st_size
-            self._lines = LineReader(self._file, self._invalid, line_bytes_max=LINE_MAX)
+            self._lines = LineReader(self._file, self._invalid, line_bytes_max=_line_max())
             self._line = self._lines.read()
             self.header = self._header()
             self._advance()

@@ -1,0 +1,49 @@
+"""A small file that decompresses into gigabytes is refused, within bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from holdfast.audit.files.snapshot import LINE_MAX, PAYLOAD_MAX_VARIABLE
+from holdfast.audit.files.snapshot_verify import verify
+from holdfast.core.errors import SnapshotInvalidError
+
+pytestmark = pytest.mark.attack("files")
+
+MEBI = 1 << 20
+
+
+def bomb(path: Path, begins: bytes, mebibytes: int) -> Path:
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(begins)
+        for _ in range(mebibytes):
+            file.write(b" " * MEBI)
+        file.write(b"\n")
+    return path
+
+
+@pytest.mark.parametrize("begins", [b"", b'{"holdfast_snapshot": 2, "x": "', b"[" * 1000])
+def test_a_line_of_hundreds_of_megabytes_is_refused_in_bounded_memory(begins: bytes, tmp_path: Path) -> None:
+    path = bomb(tmp_path / "bomb", begins, 256)
+    assert path.stat().st_size < 4 * MEBI
+    tracemalloc.start()
+    try:
+        with pytest.raises(SnapshotInvalidError) as caught:
+            verify(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.context["kind"] == "line_without_end"
+    assert peak < 4 * LINE_MAX
+
+
+def test_larger_payloads_make_longer_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = bomb(tmp_path / "long", b"", 65)
+    monkeypatch.setenv(PAYLOAD_MAX_VARIABLE, str(16 * MEBI))
+    with pytest.raises(SnapshotInvalidError) as caught:
+        verify(path)
+    assert caught.value.context["kind"] == "header"  # the line was read whole
