@@ -19,11 +19,10 @@ from holdfast.core.errors import (
     ReplayGuardError,
 )
 from holdfast.core.selection import candidates_hash
-from holdfast.governance import release_runs, switches
+from holdfast.governance import releases, switches
 from holdfast.governance.grants import request
 from holdfast.governance.quarantine import QuarantineFilters
 from holdfast.governance.release_runs import report_of, request_release, run_release
-from holdfast.governance.releases import MANY_MAX, release_many
 from holdfast.store import Store
 from tests.governance.granting import approve_in_prod
 from tests.governance.quarantining import grants, job_of, quarantined, states, wanted
@@ -128,7 +127,7 @@ def test_a_kill_switch_refuses_a_release_and_stops_a_run(store: Store[Any]) -> N
         run_release(store, grant, **ANN)
     assert refused.value.code == "kill_switch_active"
     with pytest.raises(ReplayGuardError):
-        release_many(store, ids[2:], **ANN)
+        releases.release_many(store, ids[2:], **ANN)
     assert states(store, ids) == ["pending"] * 2 + ["quarantined"] * 4
     switches.lift(store, "replay", actor="ann", reason="it was mended", grant_id=grant_to_lift(store))
     assert run_release(store, grant, **ANN).released == 6
@@ -165,16 +164,16 @@ def test_bad_requests_write_nothing(store: Store[Any]) -> None:
         report_of(reading, 999)
 
 
-def test_more_than_fit_into_one_transaction_are_a_run(sqlite_url: str) -> None:
-    with new_store(sqlite_url, environment="prod") as store:
-        ids = quarantined(store, "http_401", n=MANY_MAX + 5)
-        with pytest.raises(InputError) as refused:
-            release_many(store, EXPIRED, **ANN)
-        assert refused.value.context["limit"] == MANY_MAX
-        report = run_release(store, approved(store), **ANN)
-        assert (report.released, report.batches) == (MANY_MAX + 5, -(-(MANY_MAX + 5) // release_runs.BATCH))
-        assert set(states(store, ids)) == {"pending"}
-        assert check(store, only=["grants_authentic"]).violations == ()
+def test_more_than_fit_into_one_transaction_are_a_run(store: Store[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "MANY_MAX", 20)
+    ids = quarantined(store, "http_401", n=25)
+    with pytest.raises(InputError) as refused:
+        releases.release_many(store, EXPIRED, **ANN)
+    assert refused.value.context["limit"] == 20
+    report = run_release(store, approved(store), batch_size=10, **ANN)
+    assert (report.released, report.batches) == (25, 3)
+    assert set(states(store, ids)) == {"pending"}
+    assert check(store, only=["grants_authentic"]).violations == ()
 
 
 @pytest.mark.attack("faults")

@@ -37,7 +37,6 @@ from holdfast.governance.grants import issue, request_in
 from holdfast.governance.quarantine import JOB_TARGET, QuarantineFilters
 from holdfast.governance.releases import (
     MANY_TARGET,
-    RUN_MAX,
     move_released,
     require_rate,
     require_switches_off,
@@ -135,7 +134,7 @@ def request_release(
     """
     requester, reason = actor_and_reason(requester, reason)
     with store.transaction() as transaction:
-        jobs = selected(transaction, which, expected, most=RUN_MAX)
+        jobs = selected(transaction, which, expected, by_run=True)
         ids = [job.job_id for job in jobs]
         target = MANY_TARGET + candidates_hash(ids)
         wanted = _wanted(transaction, target, executor)

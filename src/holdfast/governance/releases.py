@@ -188,9 +188,13 @@ def plan_release(
 
 
 def selected(
-    reading: Reading, which: QuarantineFilters | Sequence[int], expected: int | None, *, most: int = MANY_MAX
+    reading: Reading, which: QuarantineFilters | Sequence[int], expected: int | None, *, by_run: bool = False
 ) -> list[Job]:
-    """Return the selected jobs by id; raise if there are none, more than `most`, or not as many as expected."""
+    """Return the selected jobs by id; raise if there are none, too many, or not as many as expected.
+
+    `by_run` is for a release by a run, which can be larger than one transaction.
+    """
+    most = RUN_MAX if by_run else MANY_MAX
     if isinstance(which, QuarantineFilters):
         jobs = sorted(find(reading, which, limit=most + 1, releasable=True), key=lambda job: job.job_id)
     else:
@@ -200,10 +204,10 @@ def selected(
             raise JobNotFoundError(f"Job {min(missing)} does not exist.", context={"job_id": min(missing)})
     if len(jobs) > most:
         raise InputError(
-            f"At most {most} jobs can be released {'together' if most == MANY_MAX else 'under one grant'}.",
-            next_step="Add --request to the same command: a run under one grant releases them in batches."
-            if most == MANY_MAX
-            else "Select fewer (--code, --operation, --queue, --older-than), and release one part at a time.",
+            f"At most {most} jobs can be released {'under one grant' if by_run else 'together'}.",
+            next_step="Select fewer (--code, --operation, --queue, --older-than), and release one part at a time."
+            if by_run
+            else "Add --request to the same command: a run under one grant releases them in batches.",
             context={"limit": most},
         )
     if expected is not None and len(jobs) != expected:
