@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audit.files.snapshot import LINE_MAX, PAYLOAD_MAX_VARIABLE
+from holdfast.audit.files.snapshot import LINE_MAX
 from holdfast.audit.files.snapshot_verify import verify
 from holdfast.core.errors import SnapshotInvalidError
+from holdfast.store.environment import PAYLOAD_MAX_VARIABLE
 
 pytestmark = pytest.mark.attack("files")
 

@@ -164,6 +164,18 @@ def test_a_payload_beyond_the_limit_is_refused(ledger_url: str) -> None:
         assert ledger.submit("noop", {"text": "x" * 50}).is_new
 
 
+def test_an_explicit_limit_wins_over_the_environment_and_that_over_the_default(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Ledger(sqlite_url).payload_bytes_max == 1 << 20
+    monkeypatch.setenv("HOLDFAST_PAYLOAD_MAX_BYTES", "100")
+    assert Ledger(sqlite_url).payload_bytes_max == 100
+    assert Ledger(sqlite_url, payload_bytes_max=200).payload_bytes_max == 200
+    monkeypatch.setenv("HOLDFAST_PAYLOAD_MAX_BYTES", "many")
+    with pytest.raises(InputError):
+        Ledger(sqlite_url)
+
+
 @pytest.mark.req("W-03")
 def test_submit_many_is_all_or_nothing(ledger: Ledger, echo: Operation[..., Any]) -> None:
     ledger.submit(echo.call(value=0), client="c", key="taken")

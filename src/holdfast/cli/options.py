@@ -12,13 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import output
-from holdfast.core.digest import PAYLOAD_BYTES_MAX
 from holdfast.core.errors import BadUrlError, InputError
 from holdfast.store import Store, open_store
 from holdfast.store.requests import WORD_BYTES_MAX
 
 ID_MAX = 2**63 - 1
-PAYLOAD_MAX_VARIABLE = "HOLDFAST_PAYLOAD_MAX_BYTES"
 
 
 def _word(value: str | None) -> str | None:
@@ -112,17 +110,3 @@ def actor() -> str:
         return f"cli:{pwd.getpwuid(uid).pw_name}"
     except KeyError:
         return f"cli:{uid}"
-
-
-def payload_bytes_max() -> int:
-    """Return the maximum size of a payload in bytes, from the environment or the default."""
-    text = os.environ.get(PAYLOAD_MAX_VARIABLE)
-    if not text:
-        return PAYLOAD_BYTES_MAX
-    if not text.isdecimal() or not text.isascii() or int(text) < 1:
-        raise InputError(
-            f"{PAYLOAD_MAX_VARIABLE} must be a whole number of bytes; it is {text!r}.",
-            next_step=f"Set it to a whole number above 0, such as {PAYLOAD_BYTES_MAX}, or unset it.",
-            context={"variable": PAYLOAD_MAX_VARIABLE},
-        )
-    return int(text)

@@ -56,7 +56,7 @@ class Ledger:
         *,
         schema: str = "public",
         create: bool = True,
-        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        payload_bytes_max: int | None = None,
         tracebacks: bool = True,
         world: World | None = None,
     ) -> None:
@@ -65,7 +65,11 @@ class Ledger:
         self.schema = schema
         self.create = create  # make or migrate the ledger at first use, if it is not there; False refuses instead
         self.world = world or World()
-        self.payload_bytes_max = payload_bytes_max
+        if payload_bytes_max is None and "HOLDFAST_PAYLOAD_MAX_BYTES" in os.environ:
+            from holdfast.store.environment import payload_bytes_max as allowed  # noqa: PLC0415 - few set it
+
+            payload_bytes_max = allowed()
+        self.payload_bytes_max = PAYLOAD_BYTES_MAX if payload_bytes_max is None else payload_bytes_max
         self.tracebacks = tracebacks  # keep where a failed attempt failed; an operation can refuse it for itself
         self._lock = threading.RLock()
         self._bus: Bus | None = None

@@ -21,6 +21,7 @@ import msgspec
 from holdfast.audit.files.framed import BAD_LINE, LineReader, compressed, json_line
 from holdfast.core.errors import HoldfastError, InputError, SnapshotInvalidError
 from holdfast.core.records import time_text
+from holdfast.store.environment import payload_bytes_max
 from holdfast.store.files import new_file
 from holdfast.store.migrations import migrations
 from holdfast.store.store import Store
@@ -31,7 +32,6 @@ FORMAT = 2
 LEVEL = 3  # of compression: a higher level takes longer and saves little
 CHUNK = 1 << 18
 LINE_MAX = 64 << 20  # bytes of a line, unless larger payloads are allowed: a small file can hold a line of gigabytes
-PAYLOAD_MAX_VARIABLE = "HOLDFAST_PAYLOAD_MAX_BYTES"
 ESCAPED_MAX = 8  # times as long is a payload in a line, at most
 PROGRESS_ROWS = 2000  # rows between two calls of `progress`
 
@@ -50,8 +50,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 def _line_max() -> int:
     """Return how many bytes of a line are read: more if the environment allows larger payloads."""
-    allowed = os.environ.get(PAYLOAD_MAX_VARIABLE, "")
-    return max(LINE_MAX, ESCAPED_MAX * int(allowed)) if allowed.isdecimal() and allowed.isascii() else LINE_MAX
+    return max(LINE_MAX, ESCAPED_MAX * payload_bytes_max())
 
 
 class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True):

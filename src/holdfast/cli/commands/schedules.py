@@ -10,12 +10,13 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
-from holdfast.cli.options import REASON_HELP, Operation, actor, payload_bytes_max, word
+from holdfast.cli.options import REASON_HELP, Operation, actor, word
 from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
 from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
 from holdfast.core.records import time_text
+from holdfast.store.environment import payload_bytes_max
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger

@@ -10,7 +10,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.options import Operation, actor, payload_bytes_max, word
+from holdfast.cli.options import Operation, actor, word
 from holdfast.cli.times import due_moment
 from holdfast.cli.values import result_value
 from holdfast.core.digest import loads, payload_text
@@ -18,6 +18,7 @@ from holdfast.core.errors import InputError, PayloadTooLargeError
 from holdfast.core.machines import JOB
 from holdfast.core.protocol import ranked
 from holdfast.store import Declared, Submission
+from holdfast.store.environment import payload_bytes_max
 from holdfast.store.requests import INTEGER_MAX
 
 
