@@ -103,7 +103,7 @@ faults: setup ## apply each named fault and check that tests catch it; FAULT_ARG
 	$(BIN)/python -m tests.faults.run $(FAULT_ARGS)
 
 attack: setup ## attack the ledger by raw SQL, faults, input and files, and write the counts into docs/scorecard.md
-	$(BIN)/python -m tests.support.attacks --write docs/scorecard.md
+	$(BIN)/python -m tests.support.attacks --jobs $(JOBS) --write docs/scorecard.md
 
 golden: setup ## rewrite the golden files
 	$(BIN)/python -m tests.support.golden --write

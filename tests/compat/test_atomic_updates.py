@@ -1,4 +1,4 @@
-"""A move is written whole or not at all, and is told to nobody before it is written."""
+"""A move is written whole or not at all, and no subscriber hears of it before it is written."""
 
 from collections.abc import Callable
 from typing import Any

@@ -37,7 +37,7 @@ def test_concurrent_transitions(opened: Open, ledger_url: str, sharing: str) -> 
     with ThreadPoolExecutor(len(queues)) as threads:
         worked = [token for tokens in threads.map(_drain, queues, [start] * len(queues)) for token in tokens]
 
-    # Every claim that anybody was given is an execution of its own, and ended as its winner said.
+    # Every claim that a worker was given is an execution of its own, and ended as its winner said.
     executions = rows(
         ledger_url,
         "SELECT c.key, e.attempt, e.lease_token, e.status FROM holdfast_executions e"

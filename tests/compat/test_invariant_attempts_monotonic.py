@@ -29,7 +29,7 @@ def test_invariant_attempts_monotonic(ledger_url: str) -> None:
     won = history.actions()
     assert attempts == {name: won[name, "transition_pending_to_running"] for name in names}
 
-    # Nobody who looked ever saw fewer than somebody before.
+    # No look saw fewer than a look before it.
     for name in names:
         sights = sorted((sight for sight in seen if sight.job_id == name), key=lambda sight: sight.version)
         numbers = [sight.attempts for sight in sights]

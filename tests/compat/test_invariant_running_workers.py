@@ -24,7 +24,7 @@ def test_invariant_running_workers(ledger_url: str) -> None:
         history, seen = random_histories(ledger_url, 4000, names)
         check_history(ledger_url, queue, names)
 
-        # At every moment that anybody looked: one open execution if it runs, else none.
+        # In every look: one open execution if it runs, else none.
         assert {(sight.state == JobStatus.RUNNING, sight.held) for sight in seen} == {(True, 1), (False, 0)}
 
         # In the end each running job is held by the worker that claimed it last.
@@ -37,7 +37,7 @@ def test_invariant_running_workers(ledger_url: str) -> None:
         assert held["last"] == queue.worker
         assert set(held.values()) <= history.workers() | {queue.worker}
 
-        # Nobody beats for them any more. Their leases run out, recovery finds every one, and nothing is left held.
+        # No worker beats for them. Their leases expire, recovery finds every one, and nothing is left held.
         time.sleep(2 * LEASE_S)
         detector = DeadlockDetector(queue)
         stalled = detector.detect_stalled_jobs()

@@ -17,7 +17,7 @@ def test_invariant_single_state(ledger_url: str) -> None:
         history, seen = random_histories(ledger_url, 1000, names)
         assert history.refused > 0
 
-        # At every moment that anybody looked, a version of a job had one state and one number of attempts.
+        # In every look, a version of a job had one state and one number of attempts.
         told: dict[tuple[str, int], tuple[str, int]] = {}
         for sight in seen:
             assert told.setdefault((sight.job_id, sight.version), (sight.state, sight.attempts)) == (

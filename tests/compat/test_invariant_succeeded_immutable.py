@@ -1,4 +1,4 @@
-"""A job that succeeded never moves again, whoever asks, in whatever way, at whatever moment."""
+"""A job that succeeded never moves again, by any caller, in any way, at any moment."""
 
 import pytest
 
@@ -40,12 +40,12 @@ def test_invariant_succeeded_immutable(ledger_url: str) -> None:
         )
         assert sorted(key for (key,) in committed) == sorted(done)
 
-        # Whoever saw a success saw the final version.
+        # Each look that saw a success saw the final version.
         for sight in seen:
             if sight.state == JobStatus.SUCCEEDED:
                 assert sight.version == done[sight.job_id]
 
-        # And it stays: every verb, by everybody, in both modes, and raw SQL.
+        # And it stays: every verb, by each caller, in both modes, and raw SQL.
         before = everything(ledger_url)
         for name in list(done)[:5]:
             for worker in (queue, other):

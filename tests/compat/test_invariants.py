@@ -156,11 +156,11 @@ def test_every_running_job_is_looked_at(queue: IdempotentJobQueue) -> None:
 def test_a_check_that_fails_is_a_violation_and_raises_nothing(
     orchestrator: Orchestrator, sqlite_url: str, opened: Open, ledger_url: str
 ) -> None:
-    class Nobody:
+    class Nothing:
         pass
 
-    found = StateMachineInvariants.check_invariants(cast("Orchestrator", Nobody()))
-    assert found == ["Invariant check failed: 'Nobody' object has no attribute '_job_queue'"] * 4
+    found = StateMachineInvariants.check_invariants(cast("Orchestrator", Nothing()))
+    assert found == ["Invariant check failed: 'Nothing' object has no attribute '_job_queue'"] * 4
 
     class WithoutMap:
         _job_queue = orchestrator._job_queue
@@ -197,7 +197,7 @@ def untold(knife: Knife, job_id: int, **columns: object) -> None:
 PLANTED = {
     "a state that is none": Planted(PENDING, lambda k, n: k.set("JOB", n, state="lost"), {MANY_STATES}),
     "let out": Planted(QUARANTINED, lambda k, n: k.set("JOB", n, state="pending"), {MANY_STATES}),
-    "held by nobody": Planted(RUNNING, lambda k, n: k.set("JOB", n, status=None), {MANY_STATES}),
+    "held by no worker": Planted(RUNNING, lambda k, n: k.set("JOB", n, status=None), {MANY_STATES}),
     "failed and held": Planted(FAILED, lambda k, n: k.set("JOB", n, status="IN_PROGRESS"), {MANY_STATES}),
     "without a journal": Planted(
         FAILED,
@@ -260,7 +260,7 @@ def test_a_job_that_is_not_there_has_no_state_to_check(queue: IdempotentJobQueue
 
 
 def without_not_null(knife: Knife, column: str) -> None:
-    """Let a column be NULL: somebody who edits the schema can."""
+    """Let a column be NULL: a client that edits the schema can."""
     if knife.dialect == "postgres":
         knife.run(f"ALTER TABLE holdfast_jobs ALTER COLUMN {column} DROP NOT NULL")
 

@@ -23,7 +23,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED, QUARANTINED = JobStatus
 
 
 class Interrupted(StateMachineValidator):
-    """A validator after whose first judgement somebody else is quicker: the gap between reading and writing."""
+    """A validator after whose first judgement another process is quicker: the gap between reading and writing."""
 
     def __init__(self, audit: Memory) -> None:
         super().__init__(audit)
@@ -40,8 +40,8 @@ class Interrupted(StateMachineValidator):
         return judged
 
 
-# What was read, what is asked for, what somebody else does meanwhile; then, if the loser decides anew, where the job is
-# in the end and what the loser did to it.
+# What was read, what is requested, what another process does meanwhile; then, if the loser decides anew, the last
+# state of the job and what the loser did to it.
 RACES: dict[str, tuple[JobStatus, JobStatus, JobStatus, JobStatus, list[str]]] = {
     "claimed twice": (PENDING, RUNNING, RUNNING, RUNNING, []),
     "claimed, then to be quarantined": (PENDING, QUARANTINED, RUNNING, RUNNING, []),

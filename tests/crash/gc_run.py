@@ -81,18 +81,18 @@ def run(url: str, *, folder: str, counted: str, kill_at: int | None = None) -> N
     note(counted, str(trap.count))
 
 
-def repeat(url: str, *, told: str, stop: str) -> None:
+def repeat(url: str, *, notes: str, stop: str) -> None:
     """Repeat every key, again and again, and tell what was answered, until a file appears."""
     with aged_ledger(url) as ledger:
         while not Path(stop).exists():
             for key in KEYS:
                 receipt = ledger.submit("step", {"key": key}, client=CLIENT, key=key)
                 result = "expired" if receipt.result_expired else receipt.result
-                note(told, f"{key} {receipt.job_id} {receipt.is_new} {result}")
+                note(notes, f"{key} {receipt.job_id} {receipt.is_new} {result}")
 
 
-def collect_alone(url: str, *, folder: str, told: str) -> None:
+def collect_alone(url: str, *, folder: str, notes: str) -> None:
     """Run one gc, and tell what it did."""
     with aged_ledger(url) as ledger:
         report = collect(ledger, Path(folder))
-    note(told, f"{report.finished} {report.quarantined} {' '.join(made.file for made in report.archives)}")
+    note(notes, f"{report.finished} {report.quarantined} {' '.join(made.file for made in report.archives)}")

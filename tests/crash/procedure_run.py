@@ -1,7 +1,7 @@
 """Processes that run a procedure and can be killed at any moment of it.
 
 Invariants: a book on the shelf has no unique constraint, so that one put there twice is seen; a run that has ended is
-left alone, so that whoever comes next ends what was killed and begins nothing anew.
+left alone, so that the next process ends what was killed and begins nothing anew.
 """
 
 from __future__ import annotations
@@ -61,21 +61,21 @@ def fill() -> Iterator[Step]:
 # Roles
 
 
-def bring_to_end(url: str, *, root: str, params: dict[str, str], begun: str, told: str) -> None:
+def bring_to_end(url: str, *, root: str, params: dict[str, str], begun: str, notes: str) -> None:
     """Run a procedure under a root, or end what others have begun, and tell what became of it."""
     with open_store(url) as store:
         note(begun, root)
-        note(told, f"{root} {ended(store, root, params)}")
+        note(notes, f"{root} {ended(store, root, params)}")
 
 
-def run_until(url: str, *, root: str, params: dict[str, str], told: str, kill_at: int | None = None) -> None:
+def run_until(url: str, *, root: str, params: dict[str, str], notes: str, kill_at: int | None = None) -> None:
     """Do the same, and be killed at the statement numbered `kill_at`; tell how many there were."""
     trap = watched(kill_at)
     with open_store(url) as store:
         trap.armed = True
         verdict = ended(store, root, params)
         trap.armed = False
-        note(told, f"{verdict} {trap.count}")
+        note(notes, f"{verdict} {trap.count}")
 
 
 def ended(store: Store[Any], root: str, params: dict[str, str]) -> str:
@@ -87,13 +87,13 @@ def ended(store: Store[Any], root: str, params: dict[str, str]) -> str:
     return run(store, fill, params, root=root, **WHO).verdict
 
 
-def race(url: str, *, root: str, grant_id: int, start: str, told: str) -> None:
+def race(url: str, *, root: str, grant_id: int, start: str, notes: str) -> None:
     """Wait for the others, run under a grant that all of them name, and tell what came of it."""
     with open_store(url) as store:
-        note(told, f"ready {root}")
-        wait_until(Path(start).exists, 30, "everybody is ready")
+        note(notes, f"ready {root}")
+        wait_until(Path(start).exists, 30, "all processes are ready")
         try:
             report = run(store, fill, {"shelf": "one"}, root=root, grant_id=grant_id, **WHO)
-            note(told, f"{root} {report.verdict}")
+            note(notes, f"{root} {report.verdict}")
         except AuthorityError as error:
-            note(told, f"{root} {error.code}")
+            note(notes, f"{root} {error.code}")

@@ -1,7 +1,7 @@
 """One fixed run through everything that is written on the way of a job, which can be killed at any statement of it.
 
-Invariants: one thread, a clock that stands still unless told, so every run issues the same statements in the same
-order; what has been answered is noted before the next step, by one write that outlives the process.
+Invariants: one thread, a clock that only the run moves, so every run issues the same statements in the same order;
+what has been answered is noted before the next step, by one write that outlives the process.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def reference_ledger(url: str, clock: VirtualClock) -> Ledger:
     return ledger
 
 
-def submit_all(ledger: Ledger, told: str | None = None) -> None:
+def submit_all(ledger: Ledger, notes: str | None = None) -> None:
     """Submit every key: the first alone, the others together."""
     calls = [{"operation": "step", "payload": {"key": key}, "client": CLIENT, "key": key} for key in KEYS]
     ledger.submit("step", {"key": KEYS[0]}, client=CLIENT, key=KEYS[0])
-    _tell(told, f"submitted {KEYS[0]}")
+    _note(notes, f"submitted {KEYS[0]}")
     ledger.submit_many(calls[1:])
-    _tell(told, f"submitted {' '.join(KEYS[1:])}")
+    _note(notes, f"submitted {' '.join(KEYS[1:])}")
 
 
-def run(url: str, *, told: str, counted: str, by: str = "statement", kill_at: int | None = None) -> None:
+def run(url: str, *, notes: str, counted: str, by: str = "statement", kill_at: int | None = None) -> None:
     """Make the whole run, or be killed at the statement, trigger's statement or opcode numbered `kill_at`."""
     trap = Trap(kill_at)
     trap.watch_sqlite(by)
@@ -56,38 +56,38 @@ def run(url: str, *, told: str, counted: str, by: str = "statement", kill_at: in
     with reference_ledger(url, clock) as ledger:
         ledger.store  # noqa: B018 - opens it
         trap.armed = True
-        submit_all(ledger, told)
+        submit_all(ledger, notes)
         [alone] = _write(ledger, claim=1)
         [both] = _write(ledger, ended=[alone], claim=1)
-        _tell(told, "completed alone")
+        _note(notes, "completed alone")
         [committed] = _write(ledger, ended=[both], claim=1)
-        _tell(told, "completed both")
+        _note(notes, "completed both")
         _commit_without_finishing(ledger, committed.record)
-        _tell(told, "committed committed")
+        _note(notes, "committed committed")
         [dropped, flaky, returned] = _write(ledger, claim=3)
         _heartbeat(ledger, [flaky, returned])
         returned.give_back("worker_stopped")
         _write(ledger, ended=[flaky, returned])
-        _tell(told, "ended flaky")
+        _note(notes, "ended flaky")
         clock.advance(LEASE_S + 1)
         report = recover(ledger, actor="reaper")
         assert (report.finished, report.reopened) == (1, 1), report
-        _tell(told, "completed committed")
+        _note(notes, "completed committed")
         again = _write(ledger, claim=3)
         assert dropped.job.job_id in report.job_ids
         assert {running.job.key for running in again} == {"dropped", "flaky", "returned"}
         _write(ledger, ended=again)
-        _tell(told, "completed dropped flaky returned")
-        _tell(counted, str(trap.count))
+        _note(notes, "completed dropped flaky returned")
+        _note(counted, str(trap.count))
 
 
-def create(url: str, *, told: str, counted: str, by: str = "statement", kill_at: int | None = None) -> None:
+def create(url: str, *, notes: str, counted: str, by: str = "statement", kill_at: int | None = None) -> None:
     """Make a new ledger and submit to it, or be killed on the way."""
     trap = Trap(kill_at, armed=True)
     trap.watch_sqlite(by)
     with reference_ledger(url, VirtualClock()) as ledger:
-        submit_all(ledger, told)
-    _tell(counted, str(trap.count))
+        submit_all(ledger, notes)
+    _note(counted, str(trap.count))
 
 
 def _write(ledger: Ledger, *, ended: Sequence[HeldAttempt] = (), claim: int = 0) -> list[HeldAttempt]:
@@ -123,6 +123,6 @@ def _heartbeat(ledger: Ledger, held: Sequence[HeldAttempt]) -> None:
         assert len(transaction.executions.extend_leases(leases)) == len(held)
 
 
-def _tell(path: str | None, line: str) -> None:
+def _note(path: str | None, line: str) -> None:
     if path is not None:
         note(path, line)

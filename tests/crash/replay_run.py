@@ -38,7 +38,7 @@ def chosen(store: Store[Any]) -> Selection:
     return selection(store, limits=Limits(batch_size=BATCH))
 
 
-def run(url: str, *, told: str, die_at: str | None = None) -> None:
+def run(url: str, *, notes: str, die_at: str | None = None) -> None:
     """Replay everything; perhaps die by SIGKILL at a point of a batch."""
 
     def reach(point: str) -> None:
@@ -46,21 +46,21 @@ def run(url: str, *, told: str, die_at: str | None = None) -> None:
             die()
 
     with open_store(url) as store:
-        replay.run(store, chosen(store), policy=policy(), world=World(reach=reach), on_batch=_noting(told), **WHO)
+        replay.run(store, chosen(store), policy=policy(), world=World(reach=reach), on_batch=_noting(notes), **WHO)
 
 
-def run_slowly(url: str, *, told: str) -> None:
-    """Replay everything with a pause after each batch, so that somebody can kill it at any moment."""
+def run_slowly(url: str, *, notes: str) -> None:
+    """Replay everything with a pause after each batch, so that a test can kill it at any moment."""
 
     def pause(batch: ReplayBatch) -> None:
-        _noting(told)(batch)
+        _noting(notes)(batch)
         time.sleep(0.02)
 
     with open_store(url) as store:
         replay.run(store, chosen(store), policy=policy(), on_batch=pause, **WHO)
 
 
-def race(url: str, *, told: str, selected: str, runners: int) -> None:
+def race(url: str, *, notes: str, selected: str, runners: int) -> None:
     """Begin a run when all runners have selected the same candidates, and note what came of it."""
 
     def reach(point: str) -> None:
@@ -72,8 +72,8 @@ def race(url: str, *, told: str, selected: str, runners: int) -> None:
     with open_store(url) as store:
         report = replay.run(store, chosen(store), policy=policy(), world=World(reach=reach), **WHO)
         passed_over = sum(report.skipped.values())
-        note(told, f"{report.state} {report.total} {report.replayed} {passed_over}")
+        note(notes, f"{report.state} {report.total} {report.replayed} {passed_over}")
 
 
-def _noting(told: str) -> Any:
-    return lambda batch: note(told, f"{batch.run_id} {batch.number}")
+def _noting(notes: str) -> Any:
+    return lambda batch: note(notes, f"{batch.run_id} {batch.number}")

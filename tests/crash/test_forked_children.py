@@ -31,43 +31,43 @@ def forks() -> Iterator[ForkServer]:
 # Roles
 
 
-def submit_noted(ledger: Ledger, key: str, told: str) -> None:
+def submit_noted(ledger: Ledger, key: str, notes: str) -> None:
     ledger.submit(COUNT, {"key": key}, client=CLIENT, key=key)
-    note(told, key)
+    note(notes, key)
 
 
-def fork_and_close(url: str, *, told: str, gone: str) -> None:
+def fork_and_close(url: str, *, notes: str, gone: str) -> None:
     """Use a ledger, fork, and close it while the child goes on using it."""
     ledger = counting_ledger(url)
-    submit_noted(ledger, "parent", told)
+    submit_noted(ledger, "parent", notes)
     child = os.fork()
     if child == 0:
-        submit_noted(ledger, "child, parent open", told)
+        submit_noted(ledger, "child, parent open", notes)
         while not noted(gone):
             time.sleep(0.005)
-        submit_noted(ledger, "child, parent closed", told)
+        submit_noted(ledger, "child, parent closed", notes)
         os._exit(0)
-    while "child, parent open" not in noted(told):
+    while "child, parent open" not in noted(notes):
         time.sleep(0.005)
     ledger.close()
     note(gone, "closed")
     assert os.waitpid(child, 0)[1] == 0
     # And the parent, whose ledger opens again.
-    submit_noted(ledger, "parent, child gone", told)
+    submit_noted(ledger, "parent, child gone", notes)
     ledger.close()
 
 
-def fork_while_working(url: str, *, told: str, children: int) -> None:
+def fork_while_working(url: str, *, notes: str, children: int) -> None:
     """Run a worker, with all its threads, and fork children that submit, one after the other."""
     ledger = counting_ledger(url, work_ms_max=2.0)
     worker = Worker(ledger, poll_s=0.2)
     running = threading.Thread(target=worker.run)
     running.start()
     for n in range(children):
-        submit_noted(ledger, f"parent {n}", told)
+        submit_noted(ledger, f"parent {n}", notes)
         child = os.fork()
         if child == 0:
-            submit_noted(ledger, f"child {n}", told)
+            submit_noted(ledger, f"child {n}", notes)
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
     wait_until(lambda: sum(c.n for c in ledger.counts() if c.state == "succeeded") == 2 * children, 30, "all done")
@@ -76,10 +76,10 @@ def fork_while_working(url: str, *, told: str, children: int) -> None:
     ledger.close()
 
 
-def fork_while_another_opens(url: str, *, told: str) -> None:
+def fork_while_another_opens(url: str, *, notes: str) -> None:
     """Fork while another thread holds what an opening ledger holds, and never lets go in the child."""
     ledger = counting_ledger(url)
-    submit_noted(ledger, "parent", told)
+    submit_noted(ledger, "parent", notes)
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -93,7 +93,7 @@ def fork_while_another_opens(url: str, *, told: str) -> None:
     child = os.fork()
     if child == 0:
         signal.alarm(20)
-        submit_noted(ledger, "child", told)
+        submit_noted(ledger, "child", notes)
         os._exit(0)
     status = os.waitpid(child, 0)[1]
     leave.set()
@@ -102,7 +102,7 @@ def fork_while_another_opens(url: str, *, told: str) -> None:
     assert status == 0
 
 
-def fork_holding_the_turn(url: str, *, told: str) -> None:
+def fork_holding_the_turn(url: str, *, notes: str) -> None:
     """Fork a child that does nothing for long, in the midst of a transaction."""
     ledger = counting_ledger(url)
     with ledger.store.transaction():
@@ -110,7 +110,7 @@ def fork_holding_the_turn(url: str, *, told: str) -> None:
         if child == 0:
             # The test ends it, and a test that failed does.
             signal.alarm(60)
-            note(told, str(os.getpid()))
+            note(notes, str(os.getpid()))
         time.sleep(60)
 
 
@@ -119,55 +119,55 @@ def fork_holding_the_turn(url: str, *, told: str) -> None:
 
 
 def test_a_child_goes_on_when_its_parent_closes_the_ledger(forks: ForkServer, ledger_url: str, tmp_path: Path) -> None:
-    told, gone = tmp_path / "told", tmp_path / "gone"
+    notes, gone = tmp_path / "notes", tmp_path / "gone"
     with counting_ledger(ledger_url) as ledger:
         create_effects(ledger)
-    parent = forks.spawn(f"{__name__}:fork_and_close", url=ledger_url, told=str(told), gone=str(gone))
+    parent = forks.spawn(f"{__name__}:fork_and_close", url=ledger_url, notes=str(notes), gone=str(gone))
     assert parent.wait(30) == 0, forks.log
-    assert noted(told) == ["parent", "child, parent open", "child, parent closed", "parent, child gone"]
+    assert noted(notes) == ["parent", "child, parent open", "child, parent closed", "parent, child gone"]
     with counting_ledger(ledger_url) as ledger:
         facts = Facts(ledger)
-        require_promises(facts, acknowledged=[(CLIENT, key) for key in noted(told)])
+        require_promises(facts, acknowledged=[(CLIENT, key) for key in noted(notes)])
         assert len(facts.jobs) == 4
 
 
 def test_children_of_a_working_worker_submit_without_error_or_loss(
     forks: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
-    told = tmp_path / "told"
+    notes = tmp_path / "notes"
     with counting_ledger(ledger_url) as ledger:
         create_effects(ledger)
-    parent = forks.spawn(f"{__name__}:fork_while_working", url=ledger_url, told=str(told), children=8)
+    parent = forks.spawn(f"{__name__}:fork_while_working", url=ledger_url, notes=str(notes), children=8)
     assert parent.wait(60) == 0, forks.log
     with counting_ledger(ledger_url) as ledger:
         facts = Facts(ledger)
-        require_promises(facts, acknowledged=[(CLIENT, key) for key in noted(told)])
+        require_promises(facts, acknowledged=[(CLIENT, key) for key in noted(notes)])
         assert len(facts.jobs) == 16
 
 
 def test_a_child_that_is_forked_while_another_thread_opens_the_ledger_opens_it_too(
     forks: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
-    told = tmp_path / "told"
-    parent = forks.spawn(f"{__name__}:fork_while_another_opens", url=ledger_url, told=str(told))
+    notes = tmp_path / "notes"
+    parent = forks.spawn(f"{__name__}:fork_while_another_opens", url=ledger_url, notes=str(notes))
     assert parent.wait(60) == 0, forks.log
-    assert noted(told) == ["parent", "child"]
+    assert noted(notes) == ["parent", "child"]
 
 
 def test_a_dead_writer_leaves_no_turn_to_the_children_it_forked(
     forks: ForkServer, sqlite_url: str, tmp_path: Path
 ) -> None:
-    told = tmp_path / "told"
+    notes = tmp_path / "notes"
     with counting_ledger(sqlite_url) as ledger:
         create_effects(ledger)
-        parent = forks.spawn(f"{__name__}:fork_holding_the_turn", url=sqlite_url, told=str(told))
-        wait_until(lambda: noted(told), 20, "the child lives", lambda: forks.log)
+        parent = forks.spawn(f"{__name__}:fork_holding_the_turn", url=sqlite_url, notes=str(notes))
+        wait_until(lambda: noted(notes), 20, "the child lives", lambda: forks.log)
         assert parent.kill() == -9
         try:
             # The child is still there; it must not keep others from writing.
             assert ledger.submit(COUNT, {"key": "next"}, client=CLIENT, key="next").is_new
         finally:
-            os.kill(int(noted(told)[0]), signal.SIGKILL)
+            os.kill(int(noted(notes)[0]), signal.SIGKILL)
 
 
 def _answer_of_fork(ledger: Ledger) -> str:

@@ -177,21 +177,21 @@ def test_clients_that_repeat_their_keys_beside_gcs_are_told_the_truth(
 ) -> None:
     """Two clients and three gcs, each a process of its own: everything is dropped once, and nothing is done again."""
     url = template.copy("beside")
-    folder, told, stop = tmp_path / "archives", tmp_path / "told", tmp_path / "stop"
+    folder, notes, stop = tmp_path / "archives", tmp_path / "notes", tmp_path / "stop"
     folder.mkdir()
     role = "tests.crash.gc_run"
-    clients = [server.spawn(f"{role}:repeat", url=url, told=str(told), stop=str(stop)) for _ in range(2)]
-    wait_until(lambda: len(noted(told)) > 10, 30, "the clients repeat", lambda: server.log)
+    clients = [server.spawn(f"{role}:repeat", url=url, notes=str(notes), stop=str(stop)) for _ in range(2)]
+    wait_until(lambda: len(noted(notes)) > 10, 30, "the clients repeat", lambda: server.log)
     gcs = [
-        server.spawn(f"{role}:collect_alone", url=url, folder=str(folder), told=str(tmp_path / "done"))
+        server.spawn(f"{role}:collect_alone", url=url, folder=str(folder), notes=str(tmp_path / "done"))
         for _ in range(3)
     ]
     assert [child.wait(60) for child in gcs] == [0, 0, 0], server.log
-    seen = len(noted(told))
-    wait_until(lambda: len(noted(told)) > seen + 10, 30, "the clients repeat", lambda: server.log)
+    seen = len(noted(notes))
+    wait_until(lambda: len(noted(notes)) > seen + 10, 30, "the clients repeat", lambda: server.log)
     stop.touch()
     assert [child.wait(60) for child in clients] == [0, 0], server.log
-    answers = {tuple(line.split()) for line in noted(told)}
+    answers = {tuple(line.split()) for line in noted(notes)}
     assert answers == {
         (key, str(job_id), "False", result) for job_id, key in enumerate(KEYS, start=1) for result in (key, "expired")
     }

@@ -25,11 +25,11 @@ import sys
 from holdfast.core.errors import HoldfastError
 from tests.crash.reference_run import run
 from tests.support.roles import note
-url, told = sys.argv[1:]
+url, notes = sys.argv[1:]
 try:
-    run(url, told=told, counted=told + ".count")
+    run(url, notes=notes, counted=notes + ".count")
 except HoldfastError as error:
-    note(told + ".error", error.code)
+    note(notes + ".error", error.code)
 """
 
 pytestmark = [
@@ -47,7 +47,7 @@ class Attempt:
         for old in folder.glob("failing.*"):
             old.unlink()
         shutil.copyfile(folder / "template.db", self.path)
-        told = folder / "failing.told"
+        notes = folder / "failing.notes"
         inject = [] if when is None else ["-e", f"inject={call}:error={error}:when={when}"]
         trace = folder / "failing.trace"
         done = subprocess.run(
@@ -63,7 +63,7 @@ class Attempt:
                 "-c",
                 PROGRAM,
                 str(self.path),
-                str(told),
+                str(notes),
             ],
             capture_output=True,
             text=True,
@@ -72,9 +72,9 @@ class Attempt:
         )
         assert done.returncode == 0, done.stderr  # anything but a typed error
         self.calls = trace.read_text(encoding="utf-8").count(f"{call}(")
-        self.told = noted(told) if told.exists() else []
-        self.finished = (folder / "failing.told.count").exists()
-        error_file = folder / "failing.told.error"
+        self.notes = noted(notes) if notes.exists() else []
+        self.finished = (folder / "failing.notes.count").exists()
+        error_file = folder / "failing.notes.error"
         self.codes = noted(error_file) if error_file.exists() else []
 
 
@@ -94,7 +94,7 @@ def fail_at(folder: Path, call: str, error: str, n: int | None) -> set[str]:
         attempt = Attempt(folder, call, error, point)
         assert attempt.finished or attempt.codes, f"{call} {point}: it neither ended nor said why"
         codes.update(attempt.codes)
-        require_sound(attempt.path, attempt.told)
+        require_sound(attempt.path, attempt.notes)
     return codes
 
 

@@ -37,14 +37,14 @@ class Run:
 
     def __init__(self, server: ForkServer, directory: Path, role: str, by: str, kill_at: int | None) -> None:
         self.path = directory / f"{kill_at}.db"
-        self.told, self.counted = directory / f"{kill_at}.told", directory / f"{kill_at}.counted"
+        self.notes, self.counted = directory / f"{kill_at}.notes", directory / f"{kill_at}.counted"
         template = directory / "template.db"
         if template.exists():
             shutil.copyfile(template, self.path)
         self.child: Child = server.spawn(
             f"tests.crash.reference_run:{role}",
             url=str(self.path),
-            told=str(self.told),
+            notes=str(self.notes),
             counted=str(self.counted),
             by=by,
             kill_at=kill_at,
@@ -71,7 +71,7 @@ def kill_at_each(server: ForkServer, directory: Path, by: str, points: list[int]
         if killed is not None:
             assert killed.child.wait(30) == -9, f"not killed at {by} {killed.path.stem}\n{server.log}"
             try:
-                require_sound(killed.path, noted(killed.told))
+                require_sound(killed.path, noted(killed.notes))
             except BaseException:
                 print(f"killed at {by} {killed.path.stem}")
                 raise

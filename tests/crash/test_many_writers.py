@@ -41,7 +41,7 @@ def crowd(forks: ForkServer, url: str, *, processes: int, threads: int, jobs: in
         clients = {f"process-{n}" for n in range(processes)}
         require_promises(facts, acknowledged=[(c, str(n)) for c in clients for n in range(jobs // processes)])
         require_all_done(facts, jobs=jobs)
-        # Nobody died, so nobody's work was done again.
+        # No process died, so no work was done again.
         assert Counter(job.attempts for job in facts.jobs.values()) == {1: jobs}
         with ledger.store.reading() as reading:
             workers = reading.lists.workers()

@@ -40,7 +40,7 @@ def ledger(pg_url: str) -> Iterator[Ledger]:
 
 
 class Fleet:
-    """Two workers and a submitter, which nobody kills."""
+    """Two workers and a submitter, which the test does not kill."""
 
     def __init__(self, forks: ForkServer, url: str, directory: Path, jobs: int, pause_ms_max: float) -> None:
         self._forks = forks
@@ -89,10 +89,10 @@ class Fleet:
         [dead] = [worker for worker in self.workers if worker.pid == victim]
         dead.kill()
         self.workers.remove(dead)
-        assert orphan.wait(90).state == "succeeded", "nobody reclaimed the job"
+        assert orphan.wait(90).state == "succeeded", "no worker reclaimed the job"
 
     def require_alive(self) -> None:
-        """Fail unless the workers that were started are still there, and stop when they are told."""
+        """Fail unless the workers that were started are still there, and stop on SIGTERM."""
         for worker in self.workers:
             assert worker.signal(signal.SIGTERM), self._forks.log
         assert [worker.wait(30) for worker in self.workers] == [0] * len(self.workers), self._forks.log
@@ -126,9 +126,9 @@ def test_a_fleet_lives_through_crashes_of_the_server(
     fleet.require_all_done(ledger)
     fleet.require_every_duty(ledger)
     fleet.require_alive()
-    told = {line.split()[0] for line in noted(fleet.errors)}
-    assert told, "no submit met an outage"
-    assert told <= {"store_unavailable", "commit_unknown"}
+    codes = {line.split()[0] for line in noted(fleet.errors)}
+    assert codes, "no submit met an outage"
+    assert codes <= {"store_unavailable", "commit_unknown"}
 
 
 @pytest.mark.slow
@@ -199,6 +199,6 @@ def test_opening_a_ledger_waits_for_nobody_and_locks_nobody_out(ledger: Ledger, 
     ledger.submit(COUNT, {"key": "held"}, client=CLIENT, key="held")
     with psycopg.connect(pg_url) as other:
         other.execute("SELECT * FROM holdfast_jobs FOR UPDATE").fetchall()
-        # A transaction of somebody else holds rows of the ledger; a worker that starts now must not mind.
+        # Another transaction holds rows of the ledger; a worker that starts now must not mind.
         with Ledger(pg_url) as second:
             assert [count.n for count in second.counts()] == [1]

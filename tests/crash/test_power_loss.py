@@ -24,14 +24,14 @@ PROGRAM = """
 import sys
 from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.reference_run import run
-url, told, synchronous = sys.argv[1:]
+url, notes, synchronous = sys.argv[1:]
 asserted = SqliteStore._assert_durable
 def weakened(store, connection):
     asserted(store, connection)
     connection.execute(f"PRAGMA synchronous = {synchronous}")
 if synchronous != "FULL":
     SqliteStore._assert_durable = weakened
-run(url, told=told, counted=told + ".count")
+run(url, notes=notes, counted=notes + ".count")
 """
 
 needs_strace = pytest.mark.skipif(STRACE is None, reason="strace is not installed: no power cut can be rebuilt")
@@ -44,16 +44,16 @@ class Recording:
         make_template(folder)
         self.path = folder / "template.db"
         self._disk = Disk(folder)
-        told = folder / "told"
-        ops = recorded([sys.executable, "-c", PROGRAM, str(self.path), str(told), synchronous], folder)
-        self._told = str(told)
+        notes = folder / "notes"
+        ops = recorded([sys.executable, "-c", PROGRAM, str(self.path), str(notes), synchronous], folder)
+        self._notes = str(notes)
         self.ops = [op for op in ops if not op.path.endswith(".count")]
 
     def moments(self) -> Iterator[tuple[Disk, list[str]]]:
         """Go through the run once, and stop at every moment at which something is in doubt."""
         answered: list[str] = []
         for op in self.ops:
-            if op.path == self._told:
+            if op.path == self._notes:
                 if isinstance(op, Write):
                     answered += op.data.decode().splitlines()
                 continue
@@ -74,7 +74,7 @@ def require_survived(image: Image, answered: list[str], name: str, place: Path) 
 def cut(recording: Recording, images: int, place: Path) -> int:
     """Cut the power so many times, spread over the whole run; return how often something was lost or broken."""
     chance = Random(SEED)
-    moments = sum(op.path != recording._told for op in recording.ops)
+    moments = sum(op.path != recording._notes for op in recording.ops)
     bad = 0
     for disk, answered in recording.moments():
         for _ in range(images // moments + (chance.random() < images % moments / moments)):

@@ -64,32 +64,32 @@ def require_sound(store: Store[Any], numbers: Sequence[int], directory: Path) ->
 # Killed at a statement
 
 
-def steps_of(server: ForkServer, url: str, told: Path, number: int) -> int:
+def steps_of(server: ForkServer, url: str, notes: Path, number: int) -> int:
     """Return how many statements and file operations a whole run has."""
-    role = {"url": url, "root": f"r{number}", "params": params_of(number), "told": str(told)}
+    role = {"url": url, "root": f"r{number}", "params": params_of(number), "notes": str(notes)}
     assert server.spawn(f"{ROLE}:run_until", **role).wait(30) == 0, server.log
-    verdict, count = noted(told)[-1].split()
+    verdict, count = noted(notes)[-1].split()
     assert verdict == verdict_of(number)
     return int(count)
 
 
-def counted(server: ForkServer, url: str, told: Path) -> tuple[int, int]:
+def counted(server: ForkServer, url: str, notes: Path) -> tuple[int, int]:
     """Make the ledger, and return how many steps there are to the stop, and to the end."""
     make(url).close()
-    back, forward = (steps_of(server, url, told, number) for number in (0, 1))
+    back, forward = (steps_of(server, url, notes, number) for number in (0, 1))
     assert 50 < forward < back
     return back, forward
 
 
 def kill_at_each(server: ForkServer, url: str, directory: Path, points: list[int]) -> int:
     """Kill one run at each of these points, and let a second process end it; return how many were killed."""
-    told, killed = directory / "told", 0
+    notes, killed = directory / "notes", 0
     for number, point in enumerate(points, start=2):
-        role = {"url": url, "root": f"r{number}", "params": params_of(number), "told": str(told)}
+        role = {"url": url, "root": f"r{number}", "params": params_of(number), "notes": str(notes)}
         status = server.spawn(f"{ROLE}:run_until", kill_at=point, **role).wait(30)
         assert status in (-9, 0), f"killed at {point}\n{server.log}"
         assert server.spawn(f"{ROLE}:run_until", **role).wait(30) == 0, f"killed at {point}\n{server.log}"
-        assert noted(told)[-1].split()[0] == verdict_of(number), f"killed at {point}"
+        assert noted(notes)[-1].split()[0] == verdict_of(number), f"killed at {point}"
         killed += status == -9
     with open_store(url) as store:
         require_sound(store, range(2 + len(points)), directory)
@@ -106,7 +106,7 @@ def kill_at_each(server: ForkServer, url: str, directory: Path, points: list[int
 def test_a_run_that_is_killed_is_taken_up_again_and_leaves_what_one_run_leaves(
     server: ForkServer, ledger_url: str, tmp_path: Path, n: int
 ) -> None:
-    totals, chance = counted(server, ledger_url, tmp_path / "told"), random.Random(SEED)
+    totals, chance = counted(server, ledger_url, tmp_path / "notes"), random.Random(SEED)
     points = [chance.randrange(1, totals[number % 2] - NEAR_THE_END) for number in range(n)]
     assert kill_at_each(server, ledger_url, tmp_path, points) == n
 
@@ -117,7 +117,7 @@ def test_a_run_that_is_killed_is_taken_up_again_and_leaves_what_one_run_leaves(
 def test_a_run_that_is_killed_anywhere_leaves_what_one_run_leaves(
     server: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
-    totals = counted(server, ledger_url, tmp_path / "told")
+    totals = counted(server, ledger_url, tmp_path / "notes")
     points = [point for point in range(1, totals[0] + 1) for _ in totals]
     assert kill_at_each(server, ledger_url, tmp_path, points) >= sum(totals) - 2 * NEAR_THE_END
 
@@ -130,17 +130,17 @@ def kill_until_done(server: ForkServer, url: str, directory: Path, numbers: Sequ
     """Bring each run to its end by processes that are killed, `beside` of them at once; return how many died."""
     chance, killed = random.Random(SEED), 0
     for number in numbers:
-        told, begun = directory / f"told-{number}", directory / f"begun-{number}"
-        role = {"url": url, "root": f"r{number}", "params": params_of(number), "begun": str(begun), "told": str(told)}
+        notes, begun = directory / f"notes-{number}", directory / f"begun-{number}"
+        role = {"url": url, "root": f"r{number}", "params": params_of(number), "begun": str(begun), "notes": str(notes)}
         life_s, born = 0.02, 0
-        while not noted(told):
+        while not noted(notes):
             children = [server.spawn(f"{ROLE}:bring_to_end", **role) for _ in range(beside)]
             born += beside
             wait_until(lambda: len(noted(begun)) >= born, 30, "they have begun", lambda: server.log)  # noqa: B023
             time.sleep(chance.uniform(0, life_s))
-            life_s *= 1.25  # however slow the machine is, somebody comes to the end at last
+            life_s *= 1.25  # however slow the machine is, one process comes to the end at last
             killed += sum(child.kill() == -9 for child in children)
-        assert set(noted(told)) == {f"r{number} {verdict_of(number)}"}, server.log
+        assert set(noted(notes)) == {f"r{number} {verdict_of(number)}"}, server.log
     return killed
 
 
@@ -169,15 +169,15 @@ def test_of_processes_that_race_for_one_grant_one_runs_and_the_others_have_writt
         assert wanted is not None
         draft = request(store, wanted, requester="ann", rollback_plan="take the books away", reason="books")
         grant_id = approve(store, draft.grant_id, Identity(name="carol")).grant_id
-    told, start = tmp_path / "told", tmp_path / "start"
+    notes, start = tmp_path / "notes", tmp_path / "start"
     children: list[Child] = [
-        server.spawn(f"{ROLE}:race", url=empty_url, root=f"r{n}", grant_id=grant_id, start=str(start), told=str(told))
+        server.spawn(f"{ROLE}:race", url=empty_url, root=f"r{n}", grant_id=grant_id, start=str(start), notes=str(notes))
         for n in range(4)
     ]
-    wait_until(lambda: len(noted(told)) == 4, 30, "all are ready", lambda: server.log)
+    wait_until(lambda: len(noted(notes)) == 4, 30, "all are ready", lambda: server.log)
     start.touch()
     assert [child.wait(60) for child in children] == [0] * 4, server.log
-    answers = dict(line.split() for line in noted(told)[4:])
+    answers = dict(line.split() for line in noted(notes)[4:])
     assert sorted(answers.values()) == ["DONE", *["REJECT_AUTH_ALREADY_CONSUMED"] * 3]
     [winner] = [root for root, answer in answers.items() if answer == "DONE"]
     with open_store(empty_url) as store, store.reading() as reading:

@@ -43,7 +43,7 @@ def later() -> datetime:
 
 
 def go_on(url: str, run_id: str) -> ReplayReport:
-    """Continue a run whose runner is dead: at once it is refused, for nobody can know that yet."""
+    """Continue a run whose runner is dead: at once it is refused, since its lease has not expired."""
     with open_store(url) as store, pytest.raises(RuntimeLeaseError):
         replay.continue_run(store, run_id, **AGAIN)
     with open_store(url, later) as store:
@@ -68,12 +68,12 @@ def test_a_run_that_is_killed_half_way_is_continued_and_replays_nothing_twice(
     server: ForkServer, ledger_url: str, tmp_path: Path, moment: str
 ) -> None:
     made = prepare(ledger_url)
-    told = tmp_path / "told"
-    child = server.spawn(f"{ROLE}:run", url=ledger_url, told=str(told), die_at=moment)
+    notes = tmp_path / "notes"
+    child = server.spawn(f"{ROLE}:run", url=ledger_url, notes=str(notes), die_at=moment)
     assert child.wait(60) == -9, server.log
     durable = 5 if moment.startswith("inside") else 6
-    run_ids = {line.split()[0] for line in noted(told)}
-    assert len(noted(told)) == durable
+    run_ids = {line.split()[0] for line in noted(notes)}
+    assert len(noted(notes)) == durable
     [run_id] = run_ids
     with open_store(ledger_url) as store:
         before = replay.inspect(store, run_id)
@@ -87,17 +87,17 @@ def test_a_run_that_is_killed_at_any_moment_ends_as_one_that_was_not(
 ) -> None:
     """Killed at a moment of chance, whatever it does then; the record tells what was done."""
     made = prepare(ledger_url)
-    told = tmp_path / "told"
-    child = server.spawn(f"{ROLE}:run_slowly", url=ledger_url, told=str(told))
+    notes = tmp_path / "notes"
+    child = server.spawn(f"{ROLE}:run_slowly", url=ledger_url, notes=str(notes))
     deadline = time.monotonic() + 30
-    while len(noted(told)) < 3:
+    while len(noted(notes)) < 3:
         assert time.monotonic() < deadline, server.log
         time.sleep(0.002)
     time.sleep(random.Random(7).uniform(0, 0.05))
     assert child.kill() == -9, server.log
     with open_store(ledger_url) as store, store.reading() as reading:
         [run] = reading.runs.page(procedure="replay")
-        assert len(noted(told)) <= run.step <= len(noted(told)) + 1 < 10
+        assert len(noted(notes)) <= run.step <= len(noted(notes)) + 1 < 10
     require_all_once(ledger_url, made, go_on(ledger_url, run.idempotency_root))
 
 
@@ -106,11 +106,11 @@ def test_runs_of_one_selection_beside_each_other_replay_each_job_once(
     server: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
     made = prepare(ledger_url, 4 * BATCH)
-    told = tmp_path / "told"
-    arguments = {"url": ledger_url, "told": str(told), "selected": str(tmp_path / "selected"), "runners": 3}
+    notes = tmp_path / "notes"
+    arguments = {"url": ledger_url, "notes": str(notes), "selected": str(tmp_path / "selected"), "runners": 3}
     children = [server.spawn(f"{ROLE}:race", **arguments) for _ in range(3)]
     assert [child.wait(60) for child in children] == [0, 0, 0], server.log
-    answers = [line.split() for line in noted(told)]
+    answers = [line.split() for line in noted(notes)]
     # Each was to replay all of them; together they have, and each has counted what another was faster with.
     assert {(state, int(total)) for state, total, _, _ in answers} == {("done", len(made))}
     assert {int(replayed) + int(passed_over) for _, _, replayed, passed_over in answers} == {len(made)}
@@ -125,13 +125,13 @@ def test_whoever_takes_up_a_run_that_lives_is_refused_and_does_not_disturb_it(
     server: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
     made = prepare(ledger_url)
-    told = tmp_path / "told"
-    child = server.spawn(f"{ROLE}:run_slowly", url=ledger_url, told=str(told))
+    notes = tmp_path / "notes"
+    child = server.spawn(f"{ROLE}:run_slowly", url=ledger_url, notes=str(notes))
     deadline = time.monotonic() + 30
-    while not noted(told):
+    while not noted(notes):
         assert time.monotonic() < deadline, server.log
         time.sleep(0.002)
-    run_id = noted(told)[0].split()[0]
+    run_id = noted(notes)[0].split()[0]
     refused = 0
     with open_store(ledger_url) as store:
         while child.running:

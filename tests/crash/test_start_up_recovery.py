@@ -56,8 +56,8 @@ def test_the_report_says_what_became_of_every_interrupted_attempt(ledger_url: st
         assert worker.run(until_idle=True) == 1
         assert worker.report is not None
         assert set(worker.report.job_ids) == set(ids.values())
-        told = {name: getattr(worker.report, name) for name in ("finished", "reopened", "failed", "quarantined")}
-        assert told == dict.fromkeys(plan, 1)
+        reported = {name: getattr(worker.report, name) for name in ("finished", "reopened", "failed", "quarantined")}
+        assert reported == dict.fromkeys(plan, 1)
         assert (worker.report.recovered, worker.report.refused) == (4, 0)
 
         facts = Facts(ledger, effects=False)

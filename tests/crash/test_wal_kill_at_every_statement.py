@@ -68,12 +68,12 @@ class Run:
         self.name = name
         self.url = bench.copy(name)
         self._bench = bench
-        self.told, self.counted = bench.directory / f"{name}.told", bench.directory / f"{name}.counted"
+        self.notes, self.counted = bench.directory / f"{name}.notes", bench.directory / f"{name}.counted"
         self.child: Child = bench.server.spawn(
             f"tests.crash.wal_run:{role}",
             url=self.url,
             name=name,
-            told=str(self.told),
+            notes=str(self.notes),
             counted=str(self.counted),
             by=by,
             kill_at=kill_at,
@@ -81,7 +81,7 @@ class Run:
 
     def answers(self, word: str) -> set[str]:
         """Return the keys that were answered with this word before the end."""
-        lines = [line.split() for line in noted(self.told)]
+        lines = [line.split() for line in noted(self.notes)]
         return {key for first, *keys in lines if first == word for key in keys}
 
     def remove(self) -> None:
@@ -119,7 +119,7 @@ def require_sound(bench: Bench, run: Run) -> None:
                 assert entry.status is EntryStatus.FAILED
         if bench.is_file:
             require_promises(Facts(ledger, effects=False), effects=False)
-        # Whoever got no answer asks again; recovery sees the rest to its end; all is cleaned up, and all ask once more.
+        # A client without an answer requests again; recovery ends the rest; then cleanup, and all request again.
         before = set(entered)
         assert [key for key in KEYS if append(wal, key)[1]] == [key for key in KEYS if key not in before]
         wal.recover(carry_out(wal))

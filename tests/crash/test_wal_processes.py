@@ -33,21 +33,21 @@ def test_two_processes_that_append_the_same_keys_make_one_entry_each(
     with Ledger(ledger_url) as ledger:
         wal = Wal(ledger, name="both")
         assert wal.pending_count() == 0
-        told, go = [tmp_path / "one", tmp_path / "other"], tmp_path / "go"
+        notes, go = [tmp_path / "one", tmp_path / "other"], tmp_path / "go"
         children = [
             server.spawn(
-                "tests.crash.wal_run:append_all", url=ledger_url, name="both", keys=KEYS, told=str(path), go=str(go)
+                "tests.crash.wal_run:append_all", url=ledger_url, name="both", keys=KEYS, notes=str(path), go=str(go)
             )
-            for path in told
+            for path in notes
         ]
-        wait_until(lambda: [noted(path) for path in told] == [["ready"]] * 2, 30, "both are ready", lambda: server.log)
+        wait_until(lambda: [noted(path) for path in notes] == [["ready"]] * 2, 30, "both are ready", lambda: server.log)
         go.touch()
         assert [child.wait(120) for child in children] == [0, 0], server.log
 
-        answers = [[tuple(map(int, line.split())) for line in noted(path)[1:]] for path in told]
+        answers = [[tuple(map(int, line.split())) for line in noted(path)[1:]] for path in notes]
         [one, other] = [[list(column) for column in zip(*answer, strict=True)] for answer in answers]
         assert one[0] == other[0] == list(range(KEYS))
-        # Both were told the same entry of each key, and one of them that it is new.
+        # Both were notes the same entry of each key, and one of them that it is new.
         assert one[1] == other[1]
         assert [mine + yours for mine, yours in zip(one[2], other[2], strict=True)] == [1] * KEYS
         assert max(one[3][0], other[3][0]) < min(one[3][KEYS // 2], other[3][KEYS // 2]), "they did not meet"

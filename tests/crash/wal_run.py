@@ -1,7 +1,7 @@
 """One fixed run through everything that a write-ahead log writes, which can be killed at any statement of it.
 
-Invariants: one thread that counts, and a clock that stands still unless told, so every run issues the same statements
-in the same order; what has been answered is noted before the next step, by one write that outlives the process; an
+Invariants: one thread that counts, and a clock that only the run moves, so every run issues the same statements in
+the same order; what has been answered is noted before the next step, by one write that outlives the process; an
 effect is one row without any unique constraint, so that a second one would be seen.
 """
 
@@ -80,7 +80,7 @@ def run(
     url: str,
     *,
     name: str,
-    told: str,
+    notes: str,
     counted: str,
     by: str = "statement",
     kill_at: int | None = None,
@@ -98,48 +98,48 @@ def run(
         ids = {}
         for key in KEYS[:-1]:
             ids[key], _ = append(wal, key)
-            note(told, f"appended {key}")
+            note(notes, f"appended {key}")
         assert append(wal, "executed") == (ids["executed"], False)
         wal.complete(ids["direct"], "direct", effects=[effect_of(wal, wal.get(ids["direct"]))])
-        note(told, "completed direct")
+        note(notes, "completed direct")
         wal.execute(ids["executed"], carry_out(wal))
-        note(told, "completed executed")
+        note(notes, "completed executed")
         wal.fail(ids["failed"], "not wanted")
-        note(told, "failed failed")
+        note(notes, "failed failed")
         wal._begun(ids["held"])  # as a recovery does that dies next
         clock.advance(LEASE_S + 1)
         report = log_on(ledger, name, kind).recover(carry_out(wal))
         assert report.completed == (ids["held"], ids["left"])
         assert report.failed == (ids["poison"],)
-        note(told, "completed held left")
-        note(told, "failed poison")
+        note(notes, "completed held left")
+        note(notes, "failed poison")
         clock.advance(2 * 86_400)
         ids["late"], _ = append(wal, "late")
-        note(told, "appended late")
+        note(notes, "appended late")
         assert wal.cleanup() == len(KEYS) - 1
-        note(told, "cleaned up")
+        note(notes, "cleaned up")
         for key in KEYS:
             retry(wal, key)
-        note(told, "completed late")
+        note(notes, "completed late")
         note(counted, str(trap.count))
 
 
 def run_in_two_steps(**given: Any) -> None:
-    """Make the run with the log that must not be, so that whoever checks it has something to find."""
+    """Make the run with the log that must not be, so that the check has something to find."""
     run(**given, kind=TwoSteps)
 
 
-def append_all(url: str, *, name: str, keys: int, told: str, go: str) -> None:
+def append_all(url: str, *, name: str, keys: int, notes: str, go: str) -> None:
     """Append every key, all at once with another process, and note each answer."""
     with Ledger(url) as ledger:
         wal = Wal(ledger, name=name)
         wal.pending_count()
-        note(told, "ready")
+        note(notes, "ready")
         while not Path(go).exists():
             time.sleep(0.001)
         for key in range(keys):
             entry_id, is_new = wal.append_with_idempotency("both", key, "Create", f"{key}".encode())
-            note(told, f"{key} {entry_id} {int(is_new)} {time.monotonic_ns()}")
+            note(notes, f"{key} {entry_id} {int(is_new)} {time.monotonic_ns()}")
 
 
 def carry_out_all(url: str, *, names: list[str], keys: int, threads: int) -> None:

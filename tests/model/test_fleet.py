@@ -56,7 +56,7 @@ def test_nothing_breaks_and_every_action_is_taken(name: str) -> None:
 
 
 def possible(fleet: Fleet) -> set[str]:
-    """Return the actions that this size of a fleet has: what is missing needs somebody else, or something to count."""
+    """Return the actions that this size of a fleet has: what is missing needs another actor, or something to count."""
     verbs = set(KINDS)
     refused = set(KINDS)
     if not fleet.releases:
@@ -68,7 +68,7 @@ def possible(fleet: Fleet) -> set[str]:
     if fleet.reapers == 1:
         refused -= {"expire"}  # no other worker may change an expired execution
     if fleet.operators == 1:
-        refused -= {"retry", "replay", "release"}  # nobody else moves what rests
+        refused -= {"retry", "replay", "release"}  # no other actor moves what rests
     beat = {"beat"} if fleet.lease > 1 else set()
     return (
         {f"decide to {verb}" for verb in verbs}
@@ -175,6 +175,6 @@ def test_two_reapers_need_one_version_to_match() -> None:
 
 
 def test_a_reaper_in_haste_costs_work_and_nothing_else() -> None:
-    """Safety does not rest on clocks: whoever is robbed of a live lease is refused, and the work is done again."""
+    """Safety does not rest on clocks: a worker that lost a live lease is refused, and the work is done again."""
     model = Fleet(max_attempts=1, excused=0, flaw=Flaw.HASTY_REAPER).model()
     assert explore(asking_only(model, set(model.invariants) - LEASES)).broken is None

@@ -88,7 +88,7 @@ def test_every_flaw_is_in_the_catalogue_and_every_invariant_is_broken_by_one() -
 @pytest.mark.req("L-10")
 @pytest.mark.parametrize("runners, meanwhile", [(1, ["crash", "quarantine"]), (2, ["quarantine"])])
 def test_in_two_writes_a_grant_is_used_again_before_it_is_used_up(runners: int, meanwhile: list[str]) -> None:
-    """Somebody else uses it in between, or the same one after a crash."""
+    """Another process uses it in between, or the same one after a crash."""
     broken = explored_for(ONCE, Grants(runners=runners, flaw=Flaw.TWO_WRITES)).broken
     assert broken is not None
     released = ["decide to release", "release"]

@@ -64,9 +64,9 @@ def test_a_recovery_that_fails_in_the_middle_is_seen_and_goes_on(
                 wait_until(lambda: states(ledger) == {"pending": 45}, 30, "all are pending again")
             finally:
                 thread.stop()
-        told = [record.getMessage() for record in caplog.records if "recovery failed" in record.getMessage()]
-        assert len(told) == 2
-        assert all("the database went away" in message for message in told)
+        notes = [record.getMessage() for record in caplog.records if "recovery failed" in record.getMessage()]
+        assert len(notes) == 2
+        assert all("the database went away" in message for message in notes)
         facts = Facts(ledger, effects=False)
         require_promises(facts, effects=False)
         assert Counter(e.error_code for rows in facts.executions.values() for e in rows) == {"lease_expired": 45}

@@ -27,7 +27,7 @@ def test_two_workers_run_it_and_one_effect_happens(
         def slow(run: Execution) -> int:
             stage_effect(run)
             if run.attempt == 1:
-                # Longer than any lease: until somebody else has done the work.
+                # Longer than any lease: until the other worker has done the work.
                 assert second_is_done.wait(30)
             return run.attempt
 

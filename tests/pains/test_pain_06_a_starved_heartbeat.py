@@ -26,31 +26,31 @@ def forks() -> Iterator[ForkServer]:
         yield forks
 
 
-def declared(url: str, told: str) -> Ledger:
+def declared(url: str, notes: str) -> Ledger:
     ledger = Ledger(url)
 
     @ledger.operation("starve", lease_s=LEASE_S, retry=NO_DELAY)
     def starve(run: Execution) -> int:
         stage_effect(run)
-        note(told, f"began {run.attempt}")
+        note(notes, f"began {run.attempt}")
         if run.attempt == 1:
             # PyDLL, unlike CDLL, keeps the GIL: no other thread of this process moves, the heartbeat's included.
             ctypes.PyDLL(None).sleep(STARVED_S)
-            note(told, "awake")
+            note(notes, "awake")
         return os.getpid()
 
     return ledger
 
 
-def starving(url: str, *, told: str) -> None:
-    """Work until somebody else has done the job and this worker has been told so."""
-    ledger = declared(url, told)
+def starving(url: str, *, notes: str) -> None:
+    """Work until another worker has done the job and the ledger has refused the end of this one."""
+    ledger = declared(url, notes)
     worker = Worker(ledger, concurrency=1, poll_s=0.1)
 
     class Stop(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if "refused the end of attempt 1" in record.getMessage():
-                note(told, "refused")
+                note(notes, "refused")
                 worker.stop()
 
     logging.getLogger("holdfast").addHandler(Stop())
@@ -62,12 +62,12 @@ def starving(url: str, *, told: str) -> None:
 def test_the_starved_one_is_refused_and_the_effect_happens_once(
     forks: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
-    told = tmp_path / "told"
-    with declared(ledger_url, str(told)) as ledger:
+    notes = tmp_path / "notes"
+    with declared(ledger_url, str(notes)) as ledger:
         create_effects(ledger)
-        starved = forks.spawn(f"{__name__}:starving", url=ledger_url, told=str(told))
+        starved = forks.spawn(f"{__name__}:starving", url=ledger_url, notes=str(notes))
         receipt = ledger.submit("starve", {})
-        wait_until(lambda: noted(told), 20, "the first attempt began", lambda: forks.log)
+        wait_until(lambda: noted(notes), 20, "the first attempt began", lambda: forks.log)
         worker = Worker(ledger, concurrency=1, poll_s=0.1)
         working = threading.Thread(target=worker.run)
         working.start()
@@ -77,7 +77,7 @@ def test_the_starved_one_is_refused_and_the_effect_happens_once(
             worker.stop()
             working.join()
         assert starved.wait(30) == 0, forks.log
-        assert sorted(noted(told)) == ["awake", "began 1", "began 2", "refused"]
+        assert sorted(noted(notes)) == ["awake", "began 1", "began 2", "refused"]
         facts = Facts(ledger)
         require_promises(facts)
         require_all_done(facts, jobs=1)

@@ -28,7 +28,7 @@ def test_a_key_in_progress_is_neither_free_nor_lost(
     assert (during.job_id, during.is_new, during.state) == (first.job_id, False, JobState.RUNNING)
     wait_until(lambda: Facts(ledger).executions[first.job_id][0].updated_at, 20, "a heartbeat", lambda: forks.log)
     worker.kill()
-    # Killed: the lease runs out, and whoever works next takes the job up, under the same key.
+    # Killed: the lease expires, and the next worker takes the job, under the same key.
     rescuer = Worker(ledger, poll_s=0.1)
     [held] = Facts(ledger).executions[first.job_id]
     wait_until(lambda: ledger.store.now() > held.lease_expires_at, 20, "the lease runs out", lambda: forks.log)

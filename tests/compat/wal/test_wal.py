@@ -185,13 +185,13 @@ def test_an_append_that_is_durable_does_not_fail_over_a_warning(
     wal: Wal, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def gone() -> list[object]:
-        raise StoreUnavailableError("nobody answers")
+        raise StoreUnavailableError("no server")
 
     with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
         patched.setattr(ledger, "counts", gone)
         ids = [wal.append("alice", "Create", b"") for _ in range(100)]
     assert [(record.args[0], str(record.args[1])) for record in caplog.records if isinstance(record.args, tuple)] == [
-        ("main", "nobody answers")
+        ("main", "no server")
     ]
     assert [entry.id for entry in wal.pending_entries()] == ids
 
@@ -439,7 +439,7 @@ def test_a_log_whose_operation_is_switched_off_says_so_and_leaves_the_entry_as_i
 def test_an_entry_that_somebody_holds_is_not_ended_by_another(
     wal: Wal, ledger: Ledger, ledger_url: str, clock: VirtualClock
 ) -> None:
-    # Somebody lifts the pause by hand and a worker that knows nothing of the log takes the entry.
+    # An operator lifts the pause by hand and a worker that knows nothing of the log takes the entry.
     [entry_id] = append(wal, 1)
     ledger.resume("wal:main")
     with ledger.store.transaction() as transaction:

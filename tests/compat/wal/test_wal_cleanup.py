@@ -162,7 +162,7 @@ def test_cleanup_takes_batches_and_touches_no_other_queue(
 
 
 def test_cleanup_and_recovery_fold_the_counts(wal: Wal, ledger_url: str, clock: VirtualClock) -> None:
-    """A log without any worker beside it keeps its own house: nobody else would fold them."""
+    """A log without any worker beside it folds its own counts: no worker does it."""
     for entry_id in append(wal, 5):
         wal.complete(entry_id)
     assert rows(ledger_url, "SELECT count(*) FROM holdfast_count_deltas") > [(5,)]

@@ -112,7 +112,7 @@ def test_recovery_shuts_this_log_and_nobody_else_out(wal: Wal, ledger: Ledger, l
     assert effects(ledger_url) == {first: 1, second: 1, third: 1}
     assert [wal.get(first).result, wal.get(third).result] == ["by hand too", "by hand"]
     assert not wal.recovering
-    # What somebody else appended meanwhile was not left by a crash: it is theirs.
+    # What another process appended meanwhile was not left by a crash: it belongs to that process.
     assert [entry.client for entry in wal.pending_entries()] == ["bob"]
 
 
@@ -328,7 +328,7 @@ def test_a_crash_during_a_completion_leaves_all_of_it_or_nothing(ledger: Ledger,
             wal.complete(entry_id, "first", effects=[put(wal.get(entry_id))])
         assert wal.get(entry_id).status is status
         assert effects(ledger_url)[entry_id] == (status is COMPLETED)
-        # No lease is left: whoever takes over need not wait.
+        # No lease is left: the next process does not wait.
         assert Wal(ledger).execute(entry_id, apply).status is COMPLETED
         assert effects(ledger_url)[entry_id] == 1
         assert wal.complete(entry_id, "again", effects=[put(wal.get(entry_id))]).status is COMPLETED
@@ -377,7 +377,7 @@ def test_recovery_comes_through_within_three_seconds(ledger_url: str, clock: Vir
 
 @pytest.mark.req("W-09")
 def test_no_client_starves(wal: Wal, ledger_url: str) -> None:
-    """Entries of many clients, one of whom has only poison: everybody's come to their end."""
+    """Entries of many clients, one of whom has only poison: the entries of all clients end."""
     ids = {client: append(wal, 4, client=client) for client in ("alice", "bob", "poison", "zoe")}
 
     def but_one(entry: WalEntry, boundary: Boundary) -> None:
@@ -455,7 +455,7 @@ def test_two_recoveries_at_once_apply_each_entry_once(real: Ledger, ledger_url: 
     with ThreadPoolExecutor(2) as threads:
         reports = [running.result(60) for running in [threads.submit(recover, number) for number in range(2)]]
     assert effects(ledger_url) == dict.fromkeys(ids, 1)
-    assert sorted(orders[0] + orders[1]) == ids  # nobody began what another held
+    assert sorted(orders[0] + orders[1]) == ids  # no thread began what another held
     assert orders == [sorted(order) for order in orders]
     assert {report.failed for report in reports} == {()}
     assert max(reports, key=lambda report: len(report.completed)).completed == tuple(ids)
