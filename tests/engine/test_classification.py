@@ -19,6 +19,8 @@ from holdfast.engine.classification import http_status
 from holdfast.engine.failures import classify
 from holdfast.testing import VirtualClock, drain
 
+pytestmark = pytest.mark.attack("input")
+
 TRANSIENT, RATE_LIMITED, PERMANENT, UNKNOWN = FailureKind
 
 
