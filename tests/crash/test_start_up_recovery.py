@@ -10,8 +10,8 @@ import pytest
 from holdfast import Ledger, Worker
 from holdfast.core.commands import Commit
 from holdfast.core.decide import Move
-from holdfast.core.records import Attempt
-from holdfast.engine.worker.reaper import RecoveryReport
+from holdfast.core.records import LOSSES_EXCUSED, Attempt
+from holdfast.engine.worker.reaper import RecoveryReport, recover
 from holdfast.engine.worker.recovery import BATCH
 from holdfast.engine.world import World
 from holdfast.store import Lease
@@ -45,6 +45,13 @@ def test_the_report_says_what_became_of_every_interrupted_attempt(ledger_url: st
         ledger.operation("no_try", max_attempts=1, replay_attempts=0)(lambda run: "done")
         plan = {"finished": "plain", "reopened": "plain", "failed": "last_try", "quarantined": "no_try"}
         ids = {fate: ledger.submit(operation, {}).job_id for fate, operation in plan.items()}
+        for _ in range(LOSSES_EXCUSED):  # lost leases that cost a job nothing
+            with ledger.store.transaction() as transaction:
+                lease = Lease(owner="dead", seconds=LEASE_S)
+                assert len(transaction.executions.claim_these([ids["failed"], ids["quarantined"]], lease)) == 2
+            clock.advance(3600)
+            assert recover(ledger, actor="reaper").reopened == 2
+            clock.advance(3600)
         attempts = {attempt.job.job_id: attempt for attempt in claim(ledger, len(plan))}
         commit(ledger, [attempts[ids["finished"]]])
         clock.advance(LEASE_S + 1)
