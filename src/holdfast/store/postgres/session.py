@@ -44,7 +44,6 @@ _NEEDED = {
     "standard_conforming_strings": "on",
     "quote_all_identifiers": "off",  # it changes the text of triggers and indexes, which are compared
     "default_transaction_isolation": "read committed",
-    "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
     "statement_timeout": "0",  # a statement of the ledger that is cut off would only be sent again
     # Pages of the ledger are in memory or on an SSD, so random reads cost little: prefer indexes.
@@ -52,6 +51,9 @@ _NEEDED = {
 }
 _SET = "SELECT " + ", ".join(f"set_config('{name}', '{value}', %(local)s)" for name, value in _NEEDED.items())
 _SET += ", set_config('search_path', pg_catalog.quote_ident(%(schema)s), %(local)s)"
+# A caller may ask for a session that only reads, in the options of the URL; the default of a role is not asked for.
+_READ_ONLY = "default_transaction_read_only"
+_SET += f", set_config('{_READ_ONLY}', coalesce(%(read_only)s, current_setting('{_READ_ONLY}')), %(local)s)"
 # A lock of a user's table may delay one effect; it must not stop the ledger.
 _SET += ", set_config('lock_timeout', %(lock)s, %(local)s)"
 
@@ -99,9 +101,16 @@ def say_other_database(before: DatabaseIdentity, now: DatabaseIdentity) -> None:
     )
 
 
+def _needs(
+    connection: psycopg.Connection[tuple[Any, ...]], schema: str, lock_s: float, *, local: bool
+) -> dict[str, object]:
+    read_only = None if _READ_ONLY in connection.info.options else "off"
+    return {"schema": schema, "lock": f"{lock_s}s", "read_only": read_only, "local": local}
+
+
 def use_session(connection: psycopg.Connection[tuple[Any, ...]], schema: str, lock_s: float) -> None:
     """Give the session of a new connection what the ledger needs, and end the transaction."""
-    connection.execute(_SET, {"schema": schema, "lock": f"{lock_s}s", "local": False})
+    connection.execute(_SET, _needs(connection, schema, lock_s, local=False))
     connection.commit()
 
 
@@ -115,7 +124,7 @@ def use_no_session(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
 
 def set_in_transaction(connection: psycopg.Connection[tuple[Any, ...]], schema: str, lock_s: float) -> None:
     """Give one transaction what the ledger needs: for a connection behind a pooler."""
-    connection.execute(_SET, {"schema": schema, "lock": f"{lock_s}s", "local": True})
+    connection.execute(_SET, _needs(connection, schema, lock_s, local=True))
 
 
 # What an effect may leave behind: settings, a role, LISTEN, cursors, temporary tables, locks.
@@ -132,7 +141,7 @@ def reset_after_effects(
 
     It comes before COMMIT: an effect must not make its own commit less durable.
     """
-    needed = {"schema": schema, "lock": f"{lock_s}s", "local": local}
+    needed = _needs(connection, schema, lock_s, local=local)
     cursor = psycopg.ClientCursor(connection)
     cursor.execute(f"{_FORGET}; {_SET}, pg_catalog.current_setting('transaction_read_only')", needed)
     while cursor.nextset():
