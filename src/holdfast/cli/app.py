@@ -41,7 +41,7 @@ COMMANDS = {
     "machines": Command("The ledger", "holdfast.cli.commands.machines:machines", "Draw the state machines."),
     "submit": Command("Work", "holdfast.cli.commands.submit:submit", "Submit a job."),
     "jobs": Command("Work", "holdfast.cli.commands.jobs:jobs", "List jobs, newest first."),
-    "show": Command("Work", "holdfast.cli.commands.job:show", "Show one job with its attempts and its history."),
+    "show": Command("Work", "holdfast.cli.commands.job:show", "Show one job with its payload, attempts and history."),
     "explain": Command(
         "Work", "holdfast.cli.commands.explain:explain", "Explain why a job is not running, and print the next command."
     ),
@@ -60,16 +60,14 @@ COMMANDS = {
     "queues": Command(
         "Operate",
         "holdfast.cli.commands.queues:queues",
-        "List the queues, with their jobs and workers, and which are paused.",
+        "List the queues, and which are paused.",
     ),
     "workers": Command(
         "Operate",
         "holdfast.cli.commands.queues:workers",
         "List the workers that run, with their queues and operations.",
     ),
-    "schedules": Command(
-        "Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times: list, add, pause, history."
-    ),
+    "schedules": Command("Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times."),
     "stalled": Command(
         "Operate", "holdfast.cli.commands.stalled:stalled", "List running jobs whose lease has expired."
     ),

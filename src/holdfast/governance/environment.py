@@ -38,7 +38,7 @@ def raise_environment(store: Store[Any], to: str, *, actor: str, reason: str) ->
                 next_step=f"Create another ledger: `holdfast init --env {to}`.",
                 context={"environment": before, "to": to},
             )
-        active = [grant_id for (grant_id,) in transaction.run("active_grants", n=NAMED_MAX)]
+        active = transaction.grants.active(limit=NAMED_MAX)
         if active:
             raise InvalidStateTransitionError(
                 f"grants are active that were approved in {before}: {', '.join(map(str, active))}",

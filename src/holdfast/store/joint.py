@@ -191,7 +191,7 @@ def request_values(new: str, *, epoch: str, xid: str, door: str) -> str:
     return (
         f"{sql_text(REQUEST.name)}, {new}.job_id, {new}.attempts, NULL, {sql_text(birth.target)}, {epoch}, {xid},\n"
         f"    {sql_text(birth.event)}, {new}.cancel_by, {new}.cancel_reason, {new}.attempts, {new}.cancel_move_id,\n"
-        f"    {door}, {new}.cancel_asked_at"
+        f"    {door},\n    {new}.cancel_asked_at"
     )
 
 

@@ -61,7 +61,8 @@ class _Layout:
         first, last = self._tokens[group][0] + 1, self._tokens[self._closing[group]][0]
         inner = self.lines(group + 1, first, last, indent + 2)
         pad = " " * indent
-        return f"{self._text[start:first]}\n{pad}  {inner}\n{pad}{self._text[last:end].rstrip()}"
+        rest = self._part([other for other in groups if other > group], last, end, indent)
+        return f"{self._text[start:first]}\n{pad}  {inner}\n{pad}{rest}"
 
     def _length(self, group: int) -> int:
         return self._tokens[self._closing[group]][0] - self._tokens[group][0]

@@ -18,7 +18,9 @@ def environment(
     to: Annotated[Environment, typer.Argument(metavar="ENV", help="New environment: stage or prod.")],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)],
 ) -> Answer:
-    """Raise the environment of a ledger: dev, then stage, then prod.
+    """Raise the environment of a ledger.
+
+    From dev to stage, and from stage to prod.
 
     It is never lowered, and not raised while a grant is active. The journal has who raised it and why.
     """

@@ -22,7 +22,9 @@ def erase(
     grant: Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
     operator: Annotated[str | None, typer.Option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)] = None,
 ) -> Answer:
-    """Erase the personal data of a job that has ended, under a grant, which is consumed.
+    """Erase the personal data of a job, under a grant.
+
+    The job must have ended. The grant is consumed.
 
     Payload, key, result, error messages, checkpoints and tracebacks are removed. Digests and the history stay: checks
     and seals still verify, and the key cannot be used again.

@@ -44,7 +44,7 @@ def show(
     payload: Annotated[bool, typer.Option("--payload/--no-payload", help="Show the payload, without secrets.")] = True,
     traceback: Annotated[bool, typer.Option("--traceback", help="Print where each failed attempt failed.")] = False,
 ) -> Answer:
-    """Show one job with its payload, its attempts and its history.
+    """Show one job with its payload, attempts and history.
 
     The history contains the journal rows of the job (machine JOB), of its executions (machine EXECUTION) and of
     requests to cancel (machine REQUEST), in the order in which they were written; the rows of one move have the same

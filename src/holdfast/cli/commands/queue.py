@@ -33,7 +33,10 @@ def resume(
     grant: Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
     operator: Annotated[str | None, word("--operator", OPERATOR_HELP, "--as")] = None,
 ) -> Answer:
-    """Resume a paused queue; outside dev under a grant, which is consumed."""
+    """Resume a paused queue.
+
+    Outside dev this needs a grant, which is consumed.
+    """
     from holdfast.governance.switches import resume_queue  # noqa: PLC0415 - only here
 
     resume_queue(store, queue, actor=operator or actor(), reason=reason or "resumed", grant_id=grant)
@@ -50,7 +53,9 @@ def limit(
     ] = None,
     off: Annotated[bool, typer.Option("--off", help="Remove the limit.")] = False,
 ) -> Answer:
-    """Limit how many jobs may wait in a queue: a submit beyond that is refused (queue_full).
+    """Limit how many jobs may wait in a queue.
+
+    A submit beyond that is refused (queue_full).
 
     On SQLite the limit is exact. On PostgreSQL, submits at the same moment can exceed it by what they submit together.
     Retries, replays and follow-ups are never refused.

@@ -21,7 +21,10 @@ LISTED = (JobState.PENDING, JobState.RUNNING, JobState.FAILED, JobState.QUARANTI
 
 @command(Location.open)
 def queues(store: Store[Any]) -> Answer:
-    """List the queues, with their jobs and workers, and which are paused."""
+    """List the queues, and which are paused.
+
+    With their jobs and their workers.
+    """
     with store.reading() as reading:
         now = store.now()
         names, paused, alive = known_queues(reading), set(reading.queues.paused()), _alive(reading, now)

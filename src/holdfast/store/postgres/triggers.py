@@ -388,8 +388,11 @@ def _rewrites(guarded: Guarded, schema: str, door: str) -> str:
 def _note(schema: str, door: str, event: str, what: str, rows: str = "") -> str:
     """Return the statement that notes something under the open door, once for each of some rows."""
     same = "j.machine = 'MAINTENANCE' AND j.subject = g.subject"
-    last = f"(SELECT max(j.version) FROM {schema}holdfast_journal j WHERE {same})"
-    opened = f"{schema}holdfast_journal g\n    WHERE g.machine = 'MAINTENANCE' AND g.subject = {door} AND g.version = 1"
+    last = f"(SELECT max(j.version) FROM {schema}holdfast_journal j\n        WHERE {same})"
+    opened = (
+        f"{schema}holdfast_journal g\n    WHERE g.machine = 'MAINTENANCE' AND g.version = 1\n"
+        f"      {laid_out(f'AND g.subject = {door}', 6)}"
+    )
     said = f"(SELECT {laid_out(what, 6)} AS said" + (f"\n    FROM {rows}) s" if rows else ") s")
     return (
         f"  INSERT INTO {schema}holdfast_journal\n    ({JOURNAL_COLUMNS})\n"

@@ -620,7 +620,8 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject,
-      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+      (SELECT max(j.version) FROM {schema}holdfast_journal j
+        WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
         + row_number() OVER (),
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
@@ -685,7 +686,8 @@ BEGIN
         OR n.grant_id IS DISTINCT FROM o.grant_id
       )) s
     CROSS JOIN {schema}holdfast_journal g
-    WHERE g.machine = 'MAINTENANCE' AND g.subject = door AND g.version = 1;
+    WHERE g.machine = 'MAINTENANCE' AND g.version = 1
+      AND g.subject = door;
   END IF;
   RETURN NULL;
 END
@@ -699,7 +701,8 @@ BEGIN
   VALUES
     ('REQUEST', NEW.job_id, NEW.attempts, NULL, 'requested', {epoch}, pg_current_xact_id()::text::bigint,
     'request_cancel', NEW.cancel_by, NEW.cancel_reason, NEW.attempts, NEW.cancel_move_id,
-    (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint), NEW.cancel_asked_at);
+    (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+    NEW.cancel_asked_at);
   RETURN NULL;
 END
 $holdfast$;
@@ -894,7 +897,29 @@ BEGIN
       END
       ELSE 0
       END
-    ) < (CASE OLD.name WHEN 'environment' THEN CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE OLD.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END) THEN
+    ) < (
+      CASE OLD.name
+      WHEN 'environment'
+      THEN CASE OLD.value
+      WHEN 'dev'
+      THEN 0
+      WHEN 'stage'
+      THEN 1
+      WHEN 'prod'
+      THEN 2
+      ELSE 2
+      END
+      WHEN 'governed'
+      THEN CASE OLD.value
+      WHEN 'no'
+      THEN 0
+      WHEN 'yes'
+      THEN 1
+      ELSE 1
+      END
+      ELSE 0
+      END
+    ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF007',
       MESSAGE = 'HF007 this number cannot decrease: '
         || 'the setting ' || OLD.name;
@@ -987,13 +1012,18 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject,
-      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+      (SELECT max(j.version) FROM {schema}holdfast_journal j
+        WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
         + row_number() OVER (),
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
     FROM (SELECT 'APPROVER ' || NEW.name AS said) s
     CROSS JOIN {schema}holdfast_journal g
-    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
+    WHERE g.machine = 'MAINTENANCE' AND g.version = 1
+      AND g.subject = (
+        SELECT d.maintenance_id FROM {schema}holdfast_maintenance d
+        WHERE d.xid = pg_current_xact_id()::text::bigint
+      );
   RETURN NULL;
 END
 $holdfast$;
@@ -1107,13 +1137,18 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject,
-      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+      (SELECT max(j.version) FROM {schema}holdfast_journal j
+        WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
         + row_number() OVER (),
       g.target, g.target, 'delete', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
     FROM (SELECT TG_ARGV[0] || ' ' || (to_jsonb(OLD) ->> TG_ARGV[1]) AS said) s
     CROSS JOIN {schema}holdfast_journal g
-    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
+    WHERE g.machine = 'MAINTENANCE' AND g.version = 1
+      AND g.subject = (
+        SELECT d.maintenance_id FROM {schema}holdfast_maintenance d
+        WHERE d.xid = pg_current_xact_id()::text::bigint
+      );
   RETURN NULL;
 END
 $holdfast$;
@@ -1471,7 +1506,8 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject,
-      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+      (SELECT max(j.version) FROM {schema}holdfast_journal j
+        WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
         + row_number() OVER (),
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
@@ -1516,7 +1552,11 @@ BEGIN
         OR n.move_id IS DISTINCT FROM o.move_id
       )) s
     CROSS JOIN {schema}holdfast_journal g
-    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
+    WHERE g.machine = 'MAINTENANCE' AND g.version = 1
+      AND g.subject = (
+        SELECT d.maintenance_id FROM {schema}holdfast_maintenance d
+        WHERE d.xid = pg_current_xact_id()::text::bigint
+      );
   RETURN NULL;
 END
 $holdfast$;
@@ -1813,7 +1853,8 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject,
-      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+      (SELECT max(j.version) FROM {schema}holdfast_journal j
+        WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
         + row_number() OVER (),
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
@@ -1853,7 +1894,11 @@ BEGIN
         OR n.move_id IS DISTINCT FROM o.move_id
       )) s
     CROSS JOIN {schema}holdfast_journal g
-    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
+    WHERE g.machine = 'MAINTENANCE' AND g.version = 1
+      AND g.subject = (
+        SELECT d.maintenance_id FROM {schema}holdfast_maintenance d
+        WHERE d.xid = pg_current_xact_id()::text::bigint
+      );
   RETURN NULL;
 END
 $holdfast$;
@@ -2073,7 +2118,8 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject,
-      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+      (SELECT max(j.version) FROM {schema}holdfast_journal j
+        WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
         + row_number() OVER (),
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
@@ -2103,7 +2149,11 @@ BEGIN
         OR n.move_id IS DISTINCT FROM o.move_id
       )) s
     CROSS JOIN {schema}holdfast_journal g
-    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
+    WHERE g.machine = 'MAINTENANCE' AND g.version = 1
+      AND g.subject = (
+        SELECT d.maintenance_id FROM {schema}holdfast_maintenance d
+        WHERE d.xid = pg_current_xact_id()::text::bigint
+      );
   RETURN NULL;
 END
 $holdfast$;
@@ -2481,7 +2531,8 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject,
-      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+      (SELECT max(j.version) FROM {schema}holdfast_journal j
+        WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
         + row_number() OVER (),
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
@@ -2516,7 +2567,11 @@ BEGIN
         OR n.grant_id IS DISTINCT FROM o.grant_id
       )) s
     CROSS JOIN {schema}holdfast_journal g
-    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
+    WHERE g.machine = 'MAINTENANCE' AND g.version = 1
+      AND g.subject = (
+        SELECT d.maintenance_id FROM {schema}holdfast_maintenance d
+        WHERE d.xid = pg_current_xact_id()::text::bigint
+      );
   RETURN NULL;
 END
 $holdfast$;
@@ -2787,7 +2842,8 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject,
-      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+      (SELECT max(j.version) FROM {schema}holdfast_journal j
+        WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
         + row_number() OVER (),
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
@@ -2822,7 +2878,11 @@ BEGIN
         OR n.grant_id IS DISTINCT FROM o.grant_id
       )) s
     CROSS JOIN {schema}holdfast_journal g
-    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
+    WHERE g.machine = 'MAINTENANCE' AND g.version = 1
+      AND g.subject = (
+        SELECT d.maintenance_id FROM {schema}holdfast_maintenance d
+        WHERE d.xid = pg_current_xact_id()::text::bigint
+      );
   RETURN NULL;
 END
 $holdfast$;
@@ -3053,7 +3113,8 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject,
-      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+      (SELECT max(j.version) FROM {schema}holdfast_journal j
+        WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
         + row_number() OVER (),
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
@@ -3083,7 +3144,11 @@ BEGIN
         OR n.move_id IS DISTINCT FROM o.move_id
       )) s
     CROSS JOIN {schema}holdfast_journal g
-    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
+    WHERE g.machine = 'MAINTENANCE' AND g.version = 1
+      AND g.subject = (
+        SELECT d.maintenance_id FROM {schema}holdfast_maintenance d
+        WHERE d.xid = pg_current_xact_id()::text::bigint
+      );
   RETURN NULL;
 END
 $holdfast$;

@@ -112,7 +112,7 @@ RETURNING name;
 -- name: first_bootstrap
 SELECT min(g.grant_id) FROM holdfast_grants g
  WHERE g.action = 'approver.add' AND g.state = 'consumed' AND g.approved_via = :via
-   AND g.scope LIKE '%"environment":"prod"%';
+   AND g.scope LIKE :scope;
 
 -- name: last_acts_on_approvers
 SELECT max(g.grant_id) FROM holdfast_grants g
@@ -126,7 +126,7 @@ SELECT v.content FROM holdfast_evidence v
 -- name: raised_after
 SELECT EXISTS (
   SELECT 1 FROM holdfast_journal g
-   WHERE g.machine = 'MAINTENANCE' AND g.event = 'raise' AND g.seq > (
+   WHERE g.machine = 'MAINTENANCE' AND g.event = 'raise_environment' AND g.seq > (
      SELECT coalesce(max(r.seq), 0) FROM holdfast_journal r WHERE r.machine = 'GRANT' AND r.subject = :grant_id
    )
 );

@@ -6,6 +6,7 @@ what the database stores, so that opening a ledger can compare them.
 """
 
 from collections.abc import Iterator
+from textwrap import fill
 
 from holdfast.core.machines import JOB
 from holdfast.store import joint
@@ -34,7 +35,7 @@ from holdfast.store.enforcement import (
     traceback_violation,
     write_once_violation,
 )
-from holdfast.store.layout import laid_out
+from holdfast.store.layout import WIDTH, laid_out
 from holdfast.store.tables import GUARDED, KEPT_SETTINGS, Guarded, table_named
 
 DOOR = "(SELECT maintenance_id FROM holdfast_maintenance)"
@@ -157,10 +158,10 @@ def _never_deleted(table: str) -> str:
 def _noted(guarded: Guarded) -> Iterator[str]:
     """Yield what journals that a record is rewritten at rest, or deleted, under maintenance."""
     table = guarded.table
-    columns = ", ".join(column for column in guarded.kept if column in NOTED)
+    columns = fill(", ".join(column for column in guarded.kept if column in NOTED), WIDTH, subsequent_indent="  ")
     changed = f"{rewritten(guarded, 'OLD', 'NEW')} AND NOT {NO_DOOR}"
     note = _note(REWRITE, rewritten_note(guarded, "OLD", "NEW"))
-    yield _writer(f"{table}_rewritten", f"AFTER UPDATE OF {columns} ON {table}", changed, note)
+    yield _writer(f"{table}_rewritten", f"AFTER UPDATE OF\n  {columns}\n  ON {table}", changed, note)
     yield _deletion_noted(table, f"'{guarded.machine.name} ' || OLD.{guarded.id}")
 
 
@@ -174,7 +175,7 @@ def _note(event: str, what: str) -> str:
         "    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,\n"
         f"      '{event}', g.actor, {laid_out(what, 6)},\n"
         "      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at\n"
-        f"    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = {DOOR}\n"
+        f"    FROM holdfast_journal g\n    WHERE g.machine = 'MAINTENANCE' AND g.subject = {DOOR}\n"
         "    ORDER BY g.version DESC LIMIT 1;\n"
     )
 

@@ -640,7 +640,10 @@ BEGIN
 END;
 
 -- trigger: holdfast_jobs_rewritten
-CREATE TRIGGER holdfast_jobs_rewritten AFTER UPDATE OF last_error_code, last_error_message, excuse_code, excuse_message, quarantine_code, replay_reason, event, actor, reason, move_id, grant_id ON holdfast_jobs
+CREATE TRIGGER holdfast_jobs_rewritten AFTER UPDATE OF
+  last_error_code, last_error_message, excuse_code, excuse_message, quarantine_code, replay_reason, event,
+  actor, reason, move_id, grant_id
+  ON holdfast_jobs
 WHEN NEW.state = OLD.state
   AND (
     NEW.last_error_code IS DISTINCT FROM OLD.last_error_code
@@ -708,7 +711,8 @@ BEGIN
       ELSE ''
       END,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -723,7 +727,8 @@ BEGIN
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'delete', g.actor, 'JOB ' || OLD.job_id,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -836,7 +841,8 @@ BEGIN
   VALUES
     ('REQUEST', NEW.job_id, NEW.attempts, NULL, 'requested', {epoch}, 0,
     'request_cancel', NEW.cancel_by, NEW.cancel_reason, NEW.attempts, NEW.cancel_move_id,
-    (SELECT maintenance_id FROM holdfast_maintenance), NEW.cancel_asked_at);
+    (SELECT maintenance_id FROM holdfast_maintenance),
+    NEW.cancel_asked_at);
 END;
 
 -- trigger: holdfast_jobs_aborted
@@ -1280,7 +1286,9 @@ BEGIN
 END;
 
 -- trigger: holdfast_grants_rewritten
-CREATE TRIGGER holdfast_grants_rewritten AFTER UPDATE OF approved_by, consumed_by, approved_via, event, actor, reason, move_id ON holdfast_grants
+CREATE TRIGGER holdfast_grants_rewritten AFTER UPDATE OF
+  approved_by, consumed_by, approved_via, event, actor, reason, move_id
+  ON holdfast_grants
 WHEN NEW.state = OLD.state
   AND (
     NEW.approved_by IS DISTINCT FROM OLD.approved_by
@@ -1328,7 +1336,8 @@ BEGIN
       ELSE ''
       END,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -1343,7 +1352,8 @@ BEGIN
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'delete', g.actor, 'GRANT ' || OLD.grant_id,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -1600,7 +1610,9 @@ BEGIN
 END;
 
 -- trigger: holdfast_procedures_rewritten
-CREATE TRIGGER holdfast_procedures_rewritten AFTER UPDATE OF stop_state, grant_id, event, actor, reason, move_id ON holdfast_procedures
+CREATE TRIGGER holdfast_procedures_rewritten AFTER UPDATE OF
+  stop_state, grant_id, event, actor, reason, move_id
+  ON holdfast_procedures
 WHEN NEW.state = OLD.state
   AND (
     NEW.stop_state IS DISTINCT FROM OLD.stop_state
@@ -1643,7 +1655,8 @@ BEGIN
       ELSE ''
       END,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -1658,7 +1671,8 @@ BEGIN
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'delete', g.actor, 'PROCEDURE ' || OLD.run_id,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -1850,7 +1864,9 @@ BEGIN
 END;
 
 -- trigger: holdfast_steps_rewritten
-CREATE TRIGGER holdfast_steps_rewritten AFTER UPDATE OF event, actor, reason, move_id ON holdfast_steps
+CREATE TRIGGER holdfast_steps_rewritten AFTER UPDATE OF
+  event, actor, reason, move_id
+  ON holdfast_steps
 WHEN NEW.state = OLD.state
   AND (
     NEW.event IS DISTINCT FROM OLD.event
@@ -1883,7 +1899,8 @@ BEGIN
       ELSE ''
       END,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -1898,7 +1915,8 @@ BEGIN
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'delete', g.actor, 'STEP ' || OLD.step_id,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -2277,7 +2295,9 @@ BEGIN
 END;
 
 -- trigger: holdfast_values_rewritten
-CREATE TRIGGER holdfast_values_rewritten AFTER UPDATE OF event, actor, reason, move_id, grant_id ON holdfast_values
+CREATE TRIGGER holdfast_values_rewritten AFTER UPDATE OF
+  event, actor, reason, move_id, grant_id
+  ON holdfast_values
 WHEN NEW.state = OLD.state
   AND (
     NEW.event IS DISTINCT FROM OLD.event
@@ -2315,7 +2335,8 @@ BEGIN
       ELSE ''
       END,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -2330,7 +2351,8 @@ BEGIN
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'delete', g.actor, 'VALUE ' || OLD.value_id,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -2566,7 +2588,9 @@ BEGIN
 END;
 
 -- trigger: holdfast_switches_rewritten
-CREATE TRIGGER holdfast_switches_rewritten AFTER UPDATE OF event, actor, reason, move_id, grant_id ON holdfast_switches
+CREATE TRIGGER holdfast_switches_rewritten AFTER UPDATE OF
+  event, actor, reason, move_id, grant_id
+  ON holdfast_switches
 WHEN NEW.state = OLD.state
   AND (
     NEW.event IS DISTINCT FROM OLD.event
@@ -2604,7 +2628,8 @@ BEGIN
       ELSE ''
       END,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -2619,7 +2644,8 @@ BEGIN
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'delete', g.actor, 'SWITCH ' || OLD.switch_id,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -2820,7 +2846,9 @@ BEGIN
 END;
 
 -- trigger: holdfast_settings_rewritten
-CREATE TRIGGER holdfast_settings_rewritten AFTER UPDATE OF event, actor, reason, move_id ON holdfast_settings
+CREATE TRIGGER holdfast_settings_rewritten AFTER UPDATE OF
+  event, actor, reason, move_id
+  ON holdfast_settings
 WHEN NEW.state = OLD.state
   AND (
     NEW.event IS DISTINCT FROM OLD.event
@@ -2853,7 +2881,8 @@ BEGIN
       ELSE ''
       END,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -2868,7 +2897,8 @@ BEGIN
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'delete', g.actor, 'SETTING ' || OLD.setting_id,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -3298,7 +3328,29 @@ WHEN (
         END
         ELSE 0
         END
-      ) < (CASE m.name WHEN 'environment' THEN CASE m.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE m.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END)
+      ) < (
+        CASE m.name
+        WHEN 'environment'
+        THEN CASE m.value
+        WHEN 'dev'
+        THEN 0
+        WHEN 'stage'
+        THEN 1
+        WHEN 'prod'
+        THEN 2
+        ELSE 2
+        END
+        WHEN 'governed'
+        THEN CASE m.value
+        WHEN 'no'
+        THEN 0
+        WHEN 'yes'
+        THEN 1
+        ELSE 1
+        END
+        ELSE 0
+        END
+      )
     )
   ) OR (
     EXISTS (SELECT 1 FROM holdfast_meta WHERE name = NEW.name AND 1)
@@ -3332,7 +3384,29 @@ BEGIN
         END
         ELSE 0
         END
-      ) < (CASE m.name WHEN 'environment' THEN CASE m.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE m.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END)
+      ) < (
+        CASE m.name
+        WHEN 'environment'
+        THEN CASE m.value
+        WHEN 'dev'
+        THEN 0
+        WHEN 'stage'
+        THEN 1
+        WHEN 'prod'
+        THEN 2
+        ELSE 2
+        END
+        WHEN 'governed'
+        THEN CASE m.value
+        WHEN 'no'
+        THEN 0
+        WHEN 'yes'
+        THEN 1
+        ELSE 1
+        END
+        ELSE 0
+        END
+      )
     );
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     EXISTS (SELECT 1 FROM holdfast_meta WHERE name = NEW.name AND 1)
@@ -3366,7 +3440,29 @@ WHEN (
       END
       ELSE 0
       END
-    ) < (CASE OLD.name WHEN 'environment' THEN CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE OLD.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END)
+    ) < (
+      CASE OLD.name
+      WHEN 'environment'
+      THEN CASE OLD.value
+      WHEN 'dev'
+      THEN 0
+      WHEN 'stage'
+      THEN 1
+      WHEN 'prod'
+      THEN 2
+      ELSE 2
+      END
+      WHEN 'governed'
+      THEN CASE OLD.value
+      WHEN 'no'
+      THEN 0
+      WHEN 'yes'
+      THEN 1
+      ELSE 1
+      END
+      ELSE 0
+      END
+    )
   ) OR (
     OLD.name = 'environment'
     AND NEW.value <> OLD.value
@@ -3410,7 +3506,29 @@ BEGIN
       END
       ELSE 0
       END
-    ) < (CASE OLD.name WHEN 'environment' THEN CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE OLD.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END);
+    ) < (
+      CASE OLD.name
+      WHEN 'environment'
+      THEN CASE OLD.value
+      WHEN 'dev'
+      THEN 0
+      WHEN 'stage'
+      THEN 1
+      WHEN 'prod'
+      THEN 2
+      ELSE 2
+      END
+      WHEN 'governed'
+      THEN CASE OLD.value
+      WHEN 'no'
+      THEN 0
+      WHEN 'yes'
+      THEN 1
+      ELSE 1
+      END
+      ELSE 0
+      END
+    );
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     OLD.name = 'environment'
     AND NEW.value <> OLD.value
@@ -3621,7 +3739,8 @@ BEGIN
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'rewrite', g.actor, 'APPROVER ' || NEW.name,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 
@@ -3636,7 +3755,8 @@ BEGIN
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'delete', g.actor, 'APPROVER ' || OLD.name,
       NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
-    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
     ORDER BY g.version DESC LIMIT 1;
 END;
 

@@ -56,9 +56,15 @@ class GrantReads(Verbs):
         approvers = (_read_approver(row, self._store.moment) for row in self._run("list_approvers"))
         return {approver.name: approver for approver in approvers}
 
+    def active(self, *, limit: int) -> list[int]:
+        """Return the ids of grants that are active, the oldest first."""
+        return [grant_id for (grant_id,) in self._run("active_grants", n=limit)]
+
     def bootstrap(self) -> int | None:
         """Return the first grant that registered an approver of this ledger in prod without an approval, or None."""
-        [[grant_id]] = self._run("first_bootstrap", via=canonical({"method": BOOTSTRAP}))
+        [[grant_id]] = self._run(
+            "first_bootstrap", via=canonical({"method": BOOTSTRAP}), scope='%"environment":"prod"%'
+        )
         return None if grant_id is None else int(grant_id)
 
     def _grant(self, row: tuple[Any, ...]) -> Grant:
