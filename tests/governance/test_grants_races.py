@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import GovernanceError
+from holdfast.core.errors import AuthorityError, GovernanceError
 from holdfast.governance.approval import register_approver
 from holdfast.governance.grants import Identity, approve
 from holdfast.store import Store
@@ -107,10 +107,15 @@ def together(*calls: Callable[[], object]) -> list[str]:
 def test_of_two_first_approvers_one_is_the_first(empty_url: str) -> None:
     with new_store(empty_url, environment="prod") as store:
         answers = together(*(
-            lambda n=n: register_approver(store, f"approver-{n}", f"{n:02x}" * 32, actor="adm", reason="x")
+            lambda n=n: register_approver(
+                store, f"approver-{n}", f"{n:02x}" * 32, actor="adm", reason="x", bootstrap=True
+            )
             for n in range(4)
         ))  # fmt: skip
-        assert answers == ["REJECT_AUTH_MISSING"] * 3 + ["done"]
+        assert answers == ["bootstrap_refused"] * 3 + ["done"]
+        with pytest.raises(AuthorityError) as raised:
+            register_approver(store, "approver-5", "05" * 32, actor="adm", reason="x")
+        assert raised.value.code == "REJECT_AUTH_MISSING"
         with store.reading() as reading:
             [approver] = reading.grants.approvers().values()
             [grant] = reading.grants.page()

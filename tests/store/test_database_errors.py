@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,28 @@ def test_a_statement_that_was_cancelled_outside_of_an_effect_is_busy(new_postgre
     with open_store(new_postgres_ledger) as store:
         error = failing(store, slow)
         assert (type(error), error.context["sqlstate"]) == (StoreBusyError, "57014")
+
+
+@pytest.mark.attack("faults")
+@pytest.mark.pg
+def test_a_statement_after_a_suppressed_error_is_the_callers_fault_not_an_outage(new_postgres_ledger: str) -> None:
+    def suppressed(then: Callable[[Transaction], object]) -> Callable[[Transaction], None]:
+        def work(transaction: Transaction) -> None:
+            with suppress(psycopg.Error):
+                transaction.execute("SELECT * FROM nowhere")
+            then(transaction)
+
+        return work
+
+    raising = "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '25P02'; END $$"
+    with open_store(new_postgres_ledger) as store:
+        read = failing(store, suppressed(lambda transaction: transaction.settings.read()))
+        effect = failing(store, suppressed(lambda transaction: transaction.apply([[staged("SELECT 1", None, None)]])))
+        raised = failing(store, lambda transaction: transaction.apply([[staged(raising, None, None)]]))
+        with store.reading() as reading:
+            assert reading.settings.read()
+    assert (type(read), read.context["sqlstate"]) == (RefusedByDatabaseError, "25P02")
+    assert (type(effect), type(raised)) == (EffectError, EffectError)
 
 
 @pytest.mark.parametrize("statement", ["SELECT nonsense FROM nowhere", "SELEKT", "SELECT 1 WHERE 1 = ?1 AND 2 = ?2"])

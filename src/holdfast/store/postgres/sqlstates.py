@@ -42,7 +42,7 @@ TABLE = (
     _statement("24", "invalid cursor state"),
     Meaning("25", "invalid transaction state", EFFECT, DATABASE, StoreUnavailableError),
     Meaning("25006", "read-only transaction", EFFECT, DATABASE, StoreReadOnlyError),
-    Meaning("25P02", "in a failed transaction", DATABASE, DATABASE, StoreUnavailableError),
+    _statement("25P02", "a statement after one that failed, whose error was suppressed"),
     Meaning("25P03", "idle in transaction for too long", DATABASE, DATABASE, StoreUnavailableError),
     Meaning("25P04", "transaction timeout", DATABASE, DATABASE, StoreUnavailableError),
     Meaning("26", "prepared statement does not exist", DATABASE, DATABASE, StoreUnavailableError),
