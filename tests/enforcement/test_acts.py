@@ -41,6 +41,7 @@ RETRIED = (
 CLAIMED = (
     f"state = 'running', status = 'IN_PROGRESS', lease_owner = 'x', version = version + 1, event = 'claim', {OPEN}"
 )
+REQUESTED = f"cancel_asked_at = '{AT}', cancel_by = 'ann', cancel_reason = 'why', cancel_move_id = 'request'"
 SHUT_AWAY = (
     "state = 'quarantined', resting = 'quarantined', due_at = NULL, version = version + 1, event = 'quarantine',"
     f" {SIGNED}"
@@ -181,8 +182,9 @@ BOTH: dict[str, Act] = {
     "a failure is told otherwise": (["UPDATE holdfast_jobs SET last_error_code = 'x' WHERE job_id = {failed}"], ONCE),
     "a quarantine is told otherwise": ([jobs(SHUT_AWAY, WAITING), jobs("quarantine_code = 'x'", WAITING)], ONCE),
     "progress of one that waits": ([jobs("progress = 1.0", WAITING)], ONCE),
-    "a request to cancel one that waits": ([jobs(f"cancel_asked_at = '{AT}'", WAITING)], ONCE),
-    "a request to cancel taken back": ([jobs(f"cancel_asked_at = '{AT}'"), jobs("cancel_asked_at = NULL")], ONCE),
+    "a request to cancel one that waits": ([jobs(REQUESTED, WAITING)], ONCE),
+    "a request to cancel by no one": ([jobs(f"cancel_asked_at = '{AT}'")], ONCE),
+    "a request to cancel taken back": ([jobs(REQUESTED), jobs("cancel_asked_at = NULL")], ONCE),
 }  # fmt: skip
 POSTGRES: dict[str, Act] = {
     "second job with the id": ([a_job("{running}")], UNIQUE),
@@ -295,7 +297,7 @@ def test_what_is_legal_passes_from_any_client(client: Client, hand: Hand) -> Non
     names = place(hand)
     for sql in (
         jobs("state = state, status = status"),
-        jobs(f"lease_expires_at = '{LATER}', progress = 0.5, progress_note = 'half', cancel_asked_at = '{AT}'"),
+        jobs(f"lease_expires_at = '{LATER}', progress = 0.5, progress_note = 'half', {REQUESTED}"),
         jobs(f"status = 'IN_PROGRESS', event = 'start', started_at = '{AT}', {SIGNED}", LEASED),
         jobs(f"{DONE}, result = '1'"),
         jobs(SHUT_AWAY, WAITING),
