@@ -144,6 +144,31 @@ def test_what_no_slot_takes_within_a_second_is_given_back_excused(live: Ledger, 
     assert {live.job(job_id).spent for job_id in (first, *waiting)} == {1}
 
 
+def test_hanging_handlers_hold_up_no_quick_job(live: Ledger) -> None:
+    """One worker has all its slots taken by handlers that hang, and quick jobs behind them: another one runs those."""
+    go_on = threading.Event()
+
+    @live.operation("hang", priority=-1)
+    def hang(run: Execution) -> None:
+        assert go_on.wait(PATIENCE_S)
+
+    live.submit_many([{"operation": "noop"}] * 200)  # short: the worker claims ahead
+    hanging = [receipt.job_id for receipt in live.submit_many([hang.call()] * 2)]
+    quick = [receipt.job_id for receipt in live.submit_many([{"operation": "noop", "payload": {"late": True}}] * 50)]
+    try:
+        with working(live, concurrency=2) as first:
+            eventually(lambda: {h.job.job_id for h in first.held() if h.taken_at} >= set(hanging))
+            with working(live, concurrency=2) as second:
+                for job_id in quick:
+                    assert live.receipt(job_id).wait(PATIENCE_S).state is JobState.SUCCEEDED
+                assert {live.job(job_id).state for job_id in hanging} == {JobState.RUNNING}
+                assert not second.held()
+            go_on.set()
+    finally:
+        go_on.set()
+    assert {live.job(job_id).spent for job_id in (*hanging, *quick)} == {1}
+
+
 @pytest.fixture
 def late_slots(monkeypatch: pytest.MonkeyPatch) -> float:
     """Wait less than a second."""
