@@ -158,11 +158,10 @@ def test_hanging_handlers_hold_up_no_quick_job(live: Ledger) -> None:
     try:
         with working(live, concurrency=2) as first:
             eventually(lambda: {h.job.job_id for h in first.held() if h.taken_at} >= set(hanging))
-            with working(live, concurrency=2) as second:
+            with working(live, concurrency=2):
                 for job_id in quick:
                     assert live.receipt(job_id).wait(PATIENCE_S).state is JobState.SUCCEEDED
                 assert {live.job(job_id).state for job_id in hanging} == {JobState.RUNNING}
-                assert not second.held()
             go_on.set()
     finally:
         go_on.set()
