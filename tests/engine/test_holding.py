@@ -154,7 +154,7 @@ def test_hanging_handlers_hold_up_no_quick_job(live: Ledger) -> None:
 
     live.submit_many([{"operation": "noop"}] * 200)  # short: the worker claims ahead
     hanging = [receipt.job_id for receipt in live.submit_many([hang.call()] * 2)]
-    quick = [receipt.job_id for receipt in live.submit_many([{"operation": "noop", "payload": {"late": True}}] * 50)]
+    quick = [receipt.job_id for receipt in live.submit_many([{"operation": "noop", "priority": -2}] * 50)]
     try:
         with working(live, concurrency=2) as first:
             eventually(lambda: {h.job.job_id for h in first.held() if h.taken_at} >= set(hanging))
@@ -163,6 +163,8 @@ def test_hanging_handlers_hold_up_no_quick_job(live: Ledger) -> None:
                     assert live.receipt(job_id).wait(PATIENCE_S).state is JobState.SUCCEEDED
                 assert {live.job(job_id).state for job_id in hanging} == {JobState.RUNNING}
             go_on.set()
+            for job_id in hanging:
+                assert live.receipt(job_id).wait(PATIENCE_S).state is JobState.SUCCEEDED
     finally:
         go_on.set()
     assert {live.job(job_id).spent for job_id in (*hanging, *quick)} == {1}
