@@ -295,6 +295,47 @@ def test_attempts_that_changed_places_are_put_right(broken: tuple[Store[Any], Ri
     assert records(store)["holdfast_aborted"] == before
 
 
+def test_a_lost_lease_that_was_excused_is_excused_again(broken: tuple[Store[Any], Rich]) -> None:
+    store, rich = broken
+    before = records(store)
+    lost = [
+        row["attempt"]
+        for row in before["holdfast_aborted"]
+        if row["job_id"] == rich.done_late and row["event"] == "expire"
+    ]
+    assert lost
+    edit(store, rich, lambda knife: knife.set_aborted(knife.executions(rich.done_late)[lost[0] - 1], excused=False))
+    done = repaired(store)
+    assert ([act.kind for act in done.acts], done.left) == (["mend"], ())
+    after = records(store)
+    assert after["holdfast_aborted"] == before["holdfast_aborted"]
+    assert after["holdfast_jobs"] == before["holdfast_jobs"]
+
+
+def test_a_lost_lease_from_before_losses_were_counted_stays_unexcused(broken: tuple[Store[Any], Rich]) -> None:
+    """As in a ledger that was made before jobs counted their lost leases."""
+    store, rich = broken
+
+    rows = [row for row in records(store)["holdfast_aborted"] if row["job_id"] == rich.done_late]
+    losses = [row["attempt"] for row in rows if row["event"] == "expire"]
+    excused = sum(bool(row["excused"]) for row in rows if row["attempt"] not in losses)
+    assert losses
+
+    def uncounted(knife: Knife) -> None:
+        knife.set("JOB", rich.done_late, lost=None, excused=excused, last_error_code="lease_expired")
+        for attempt in losses:
+            knife.set_aborted(knife.executions(rich.done_late)[attempt - 1], excused=False)
+
+    edit(store, rich, uncounted)
+    assert check(store).violations == ()
+    before = records(store)
+    edit(store, rich, lambda knife: knife.set_aborted(knife.executions(rich.done_late)[0], version=7))
+    done = repaired(store)
+    assert ([act.kind for act in done.acts], done.left) == (["mend"], ())
+    assert records(store)["holdfast_aborted"] == before["holdfast_aborted"]
+    assert records(store)["holdfast_jobs"] == before["holdfast_jobs"]
+
+
 def test_what_is_left_is_not_half_repaired(broken: tuple[Store[Any], Rich]) -> None:
     """A job that counts more attempts than a job can have, and no journal that knows better."""
     store, rich = broken

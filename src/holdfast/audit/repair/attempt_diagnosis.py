@@ -22,7 +22,7 @@ from holdfast.audit.repair.record import (
 )
 from holdfast.core.machines import COMMITTED, EXEC_IDS, EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.pairing import DEPTH
-from holdfast.core.records import time_text
+from holdfast.core.records import LOSSES_EXCUSED, time_text
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.evidence import Evidence
 from holdfast.store.verbs.histories import Entry
@@ -30,6 +30,7 @@ from holdfast.store.verbs.histories import Entry
 LOST, UNSOUND = "lost", "integrity"
 _DEPTH = {str(status): depth for status, depth in DEPTH.items()}
 EXCUSES = "give_back"  # the event that ends an attempt without counting it
+LOSES = "expire"  # the event that ends an attempt whose lease was lost; the first losses of a job are excused
 
 
 class ExaminedJob(ExaminedRecord):
@@ -139,13 +140,27 @@ def _ended_by(job: ExaminedJob, attempt: int, end: Entry, image: dict[str, Any] 
     row = {**known, **readable(known), "job_id": job.id, "attempt": attempt, "version": rows[-1].version}
     if end.maintenance_id is None:
         signature = {"event": end.event, "actor": end.actor, "reason": end.reason, "move_id": end.move_id}
-        row |= {**signature, "excused": end.event == EXCUSES}
+        row |= {**signature, "excused": end.event == EXCUSES or attempt in _excused_losses(job)}
     if claim is not None and _began_elsewhere(job, claim, row["created_at"]):
         row["created_at"] = written_at(claim)
     if image is not None and known["started_at"] is not None and time_or_none(known["started_at"]) is None:
         row["started_at"] = begun
     row["finished_at"] = max(row["finished_at"], at)
     return row
+
+
+def _excused_losses(job: ExaminedJob) -> list[int]:
+    """Return the attempts whose lost lease cost nothing: the first ones of those that the job counts as lost.
+
+    The journal tells which attempts lost their lease; where it is archived, the stored rows do. Losses from before the
+    job counted them are not excused.
+    """
+    ends = {attempt: job.ends.get(rows[-1].seq) for attempt, (_, rows) in job.steps.items() if rows}
+    events = {attempt: row["event"] for attempt, row in job.aborted.items() if attempt not in ends}
+    events |= {attempt: end.event for attempt, end in ends.items() if end is not None}
+    losses = sorted(attempt for attempt, event in events.items() if event == LOSES)
+    uncounted = max(0, len(losses) - ((job.image or {}).get("lost") or 0))
+    return losses[uncounted : uncounted + LOSSES_EXCUSED]
 
 
 def _began_elsewhere(job: ExaminedJob, claim: Entry, created_at: str) -> bool:
