@@ -201,6 +201,21 @@ def test_a_statement_after_a_suppressed_error_is_the_callers_fault_not_an_outage
     assert (type(effect), type(raised)) == (EffectError, EffectError)
 
 
+@pytest.mark.attack("faults")
+@pytest.mark.pg
+def test_a_commit_after_a_suppressed_error_is_no_success(new_postgres_ledger: str) -> None:
+    def work(transaction: Transaction) -> None:
+        transaction.execute("CREATE TABLE things (name text)")
+        with suppress(psycopg.Error):
+            transaction.execute("SELECT * FROM nowhere")
+
+    with open_store(new_postgres_ledger) as store:
+        error = failing(store, work)
+        with store.transaction() as transaction:
+            transaction.execute("CREATE TABLE things (name text)")  # it does not exist yet
+    assert (type(error), error.context["sqlstate"]) == (RefusedByDatabaseError, "25P02")
+
+
 @pytest.mark.parametrize("statement", ["SELECT nonsense FROM nowhere", "SELEKT", "SELECT 1 WHERE 1 = ?1 AND 2 = ?2"])
 def test_no_error_of_a_driver_leaves_the_store(ledger_url: str, statement: str) -> None:
     with open_store(ledger_url) as store:

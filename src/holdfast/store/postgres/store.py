@@ -317,6 +317,9 @@ class PostgresStore(PostgresSchema):
             connection.commit()
 
     def _commit(self, connection: LedgerConnection) -> None:
+        if connection.pgconn.transaction_status == TransactionStatus.INERROR:
+            # COMMIT would roll back and report no error.
+            raise psycopg.errors.InFailedSqlTransaction("a statement failed and its error was suppressed")
         connection.commit()
         self._unlock(connection)
 
