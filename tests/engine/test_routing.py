@@ -416,10 +416,8 @@ def test_a_fleet_is_upgraded_while_it_runs(forks: ForkServer, ledger_url: str, t
         assert {(asked, handler) for _, asked, handler in rows if not speaks(handler, asked)} == set()
         by = Counter(handler for _, asked, handler in rows if asked == "2.0.0")
         assert by == {"2.0.0": JOBS}
-        # What was given back cost nothing: a killed worker's attempts do.
-        spent = sum(job.spent - 1 for job in facts.jobs.values())
-        assert spent <= 2
-        given_back = [e for executions in facts.executions.values() for e in executions if e.excused]
-        codes = {e.error_code for e in given_back}
-        assert "handler_missing" in codes
-        assert codes <= {"handler_missing", "worker_stopped"}
+        # What was given back cost nothing; the first lost leases of a job, here of the killed worker, are excused.
+        codes = Counter(e.error_code for executions in facts.executions.values() for e in executions if e.excused)
+        assert sum(job.spent - 1 for job in facts.jobs.values()) + codes["lease_expired"] <= 2
+        assert codes["handler_missing"] > 0
+        assert codes.keys() <= {"handler_missing", "worker_stopped", "lease_expired"}
