@@ -420,4 +420,4 @@ def test_a_fleet_is_upgraded_while_it_runs(forks: ForkServer, ledger_url: str, t
         codes = Counter(e.error_code for executions in facts.executions.values() for e in executions if e.excused)
         assert sum(job.spent - 1 for job in facts.jobs.values()) + codes["lease_expired"] <= 2
         assert codes["handler_missing"] > 0
-        assert codes.keys() <= {"handler_missing", "worker_stopped", "lease_expired"}
+        assert codes.keys() <= {"handler_missing", "worker_stopped", "lease_expired", "not_started"}
