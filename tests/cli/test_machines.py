@@ -170,7 +170,7 @@ def test_json_has_exactly_the_edges_of_the_table(machine: Machine) -> None:
 def test_json_of_all_machines_is_a_list() -> None:
     values = holdfast("machines", "--json").json
     assert [value["machine"] for value in values] == [
-        "JOB", "ENTRY", "EXECUTION", "GRANT", "PROCEDURE", "STEP", "VALUE", "SWITCH", "SETTING",
+        "JOB", "ENTRY", "EXECUTION", "REQUEST", "GRANT", "PROCEDURE", "STEP", "VALUE", "SWITCH", "SETTING",
     ]  # fmt: skip
 
 
