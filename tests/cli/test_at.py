@@ -141,7 +141,7 @@ def test_stats_then_and_now(history: str) -> None:
     now = holdfast("stats", "--db", history, "--json").json
     past = holdfast("stats", "--at", "0s ago", "--db", history, "--json").json
     assert list(past) == ["at", "states", "operations"]
-    assert {name: past[name] for name in now} == now
+    assert {**{name: past[name] for name in past if name != "at"}, "paused": []} == now  # no history of pauses is kept
     jobs = holdfast("jobs", "--db", history, "--json").json
     submitted = max(job["created_at"] for job in jobs)
     then = holdfast("stats", "--at", submitted, "--db", history, "--json").json
