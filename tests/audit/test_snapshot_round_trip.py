@@ -99,8 +99,8 @@ def test_open_leases_are_ended_as_journalled_moves(source: str, target: str, new
     with open_store(new, clock) as store, store.transaction() as transaction:
         states = {job_id: transaction.jobs.get(job_id) for job_id in held}
         assert {job_id: (job.state, job.attempts, job.excused) for job_id, job in states.items()} == {
-            rich.running: ("pending", 1, 0),
-            rich.leased: ("pending", 1, 0),
+            rich.running: ("pending", 1, 1),
+            rich.leased: ("pending", 1, 1),
             rich.committed: ("succeeded", 1, 0),
         }
         assert states[rich.committed].result == "null"
