@@ -390,6 +390,7 @@ def test_an_endless_line_is_refused_before_it_fills_the_memory(
     sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.audit.files.snapshot.LINE_MAX", 10_000)
+    monkeypatch.setattr("holdfast.audit.files.snapshot.ESCAPED_MAX", 0)
     lines = lines_of(sound)
     endless = pack(tmp_path / "endless", [*lines[:2], b'["meta","a","' + b"x" * 10_000 + b'"]\n', *lines[2:]])
     with pytest.raises(SnapshotInvalidError) as caught:

@@ -503,7 +503,7 @@ def test_an_approver_of_a_milder_environment_does_not_count_in_prod(sqlite_url: 
         people.register(store, "bob")
         with store.transaction() as transaction, transaction.maintenance.open(who="ann", why="raised") as door:
             transaction.settings.set("environment", "prod")
-            transaction.maintenance.note(door, "raise", environment="prod")
+            transaction.maintenance.note(door, "raise_environment", environment="prod")
         draft = asked(store, wanted(store))
         error = refused("approver_unknown", people.approve, store, draft, "bob")
         assert error.context["doubt"] == Doubt.APPROVER_UNPROVEN

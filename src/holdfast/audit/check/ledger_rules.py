@@ -106,7 +106,7 @@ def _orphan_rows(context: RuleContext) -> Iterator[Finding | None]:
     lost: dict[tuple[str, int], list[int]] = defaultdict(list)
     while len(lost) < context.limit:
         [[n, last]] = context.evidence.ask("journal_page", after=after, n=ROWS_A_PAGE)
-        if not n:
+        if not n or not isinstance(last, int) or last <= after:  # damaged pages may not lead on
             break
         until = context.evidence.archived_until
         for machine, subject, seq, epoch, xid in context.evidence.ask("orphan_rows", after=after, until=last):

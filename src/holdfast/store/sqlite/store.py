@@ -74,6 +74,7 @@ class SqliteStore(Store[sqlite3.Connection]):
 
     def _refuse_unusable(self, *, create: bool) -> None:
         fit = self.path.is_file() or (create and self.path.parent.is_dir() and not self.path.exists())
+        fit = fit or self.path.is_file()  # another process may have created it in between
         system = file_system_of(self.path.parent)
         if not fit or system in NETWORK_FILE_SYSTEMS:
             from holdfast.store.sqlite.unusable import unusable  # noqa: PLC0415 - most paths are usable
