@@ -37,4 +37,4 @@ def test_invariant_attempts_monotonic(ledger_url: str) -> None:
 
     # The database itself refuses to go back.
     with pytest.raises(Exception, match="HF007"):
-        rows(ledger_url, "UPDATE holdfast_jobs SET attempts = attempts - 1 WHERE attempts > 0")
+        rows(ledger_url, "UPDATE holdfast_jobs SET attempts = attempts - 1 WHERE attempts > excused")
