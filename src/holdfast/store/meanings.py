@@ -20,7 +20,7 @@ class Fault(StrEnum):
 
     EFFECT = "effect"  # the job that staged the statement pays for it
     CALLER = "caller"  # who submitted the value, or configured the role, the URL or the schema
-    DATABASE = "database"  # nothing that was asked is wrong: it is asked again
+    DATABASE = "database"  # the request is right: it is sent again
 
 
 class Meaning(NamedTuple):

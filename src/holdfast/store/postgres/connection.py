@@ -7,7 +7,7 @@ A NOTIFY inside the transaction that writes would make all commits of the cluste
 after the commit, and its answer is read when the connection is used next. A process that dies in between delays an
 idle worker until its next poll, and loses nothing.
 
-Invariants: whoever uses a connection has read every answer before; nothing in a NOTIFY waits for a sync.
+Invariants: every answer is read before a connection is used again; nothing in a NOTIFY waits for a sync.
 """
 
 from __future__ import annotations

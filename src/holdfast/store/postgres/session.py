@@ -51,7 +51,7 @@ _NEEDED = {
 }
 _SET = "SELECT " + ", ".join(f"set_config('{name}', '{value}', %(local)s)" for name, value in _NEEDED.items())
 _SET += ", set_config('search_path', pg_catalog.quote_ident(%(schema)s), %(local)s)"
-# A caller may ask for a session that only reads, in the options of the URL; the default of a role is not asked for.
+# A caller may ask for a session that only reads, in the options of the URL; the default of a role is no such request.
 _READ_ONLY = "default_transaction_read_only"
 _SET += f", set_config('{_READ_ONLY}', coalesce(%(read_only)s, current_setting('{_READ_ONLY}')), %(local)s)"
 # A lock of a user's table may delay one effect; it must not stop the ledger.
@@ -69,7 +69,7 @@ class DatabaseIdentity(NamedTuple):
 class SessionFacts(NamedTuple):
     """What a new connection says about its server."""
 
-    pooled: bool  # the server's process is another one than the client was told: a pooler is between them
+    pooled: bool  # the server's process is not the one that the connection names: a pooler is between them
     synchronous_commit: str
     at: datetime  # the time of the server
     read_at: float  # the monotonic time just before
