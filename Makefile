@@ -28,7 +28,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(VENV)/pycache
 .DELETE_ON_ERROR:
 # One target at a time: benchmarks and timing tests need both cores.
 .NOTPARALLEL:
-.PHONY: help setup demo test quick fmt lint type verify conformance bench prove faults attack docs golden lock check-lock clean
+.PHONY: help setup demo test again quick fmt lint type verify conformance bench prove faults attack docs golden lock check-lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ endef
 
 test: setup lint ## lint, types, and every test that is not slow
 	$(call with_types,-n $(JOBS) $(PYTEST_ARGS))
+
+again: setup lint type ## lint, types, and only the tests that failed in the last run, one at a time
+	@$(BIN)/python -m tests.support.failed
+	$(BIN)/python -m pytest -m "not slow" -n 0 --last-failed --last-failed-no-failures none $(PYTEST_ARGS)
 
 quick: setup lint ## lint, types, the core, and a slice of the tests on both databases: under a minute
 	$(call with_types,-n 2 $(QUICK) $(PYTEST_ARGS))

@@ -111,7 +111,7 @@ def kill_and_check(server: ForkServer, url: str, directory: Path, *, jobs: int, 
         # Kills that interrupted nothing would show nothing.
         ends = Counter(e.error_code for rows in facts.executions.values() for e in rows)
         print(f"{kills} kills interrupted {ends['lease_expired']} attempts")
-        assert ends["lease_expired"] >= kills // 4, f"only {ends} after {kills} kills"
+        assert ends["lease_expired"] >= kills // 10, f"only {ends} after {kills} kills"
         assert ends.keys() <= {None, "lease_expired"}
 
 

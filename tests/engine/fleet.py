@@ -26,7 +26,7 @@ def handlers(*versions: str) -> Operations:
     operations = Operations()
 
     def declare(version: str) -> None:
-        @operations.operation(NAME, version=version, retry=NO_DELAY, lease_s=2.0)
+        @operations.operation(NAME, version=version, retry=NO_DELAY, lease_s=4.0)
         def ship(run: Execution, n: int) -> str:
             time.sleep(random.uniform(0, 0.004))
             asked = run.job.operation_version
@@ -44,7 +44,7 @@ def work(url: str, *, versions: list[str], told: str) -> None:
     with Ledger(url, handlers(*versions)) as ledger:
         worker = Worker(ledger, concurrency=2, batch_max=2, poll_s=0.1)
         signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-        note(told, worker.worker_id)
+        note(told, f"{os.getpid()} {worker.worker_id}")
         worker.run()
 
 
