@@ -26,6 +26,7 @@ from tests.support.ledgers import new_ledger
 from tests.support.pgbouncer import PGBOUNCER
 from tests.support.postgres import Server, tmpfs_directory
 from tests.support.power import STRACE
+from tests.support.promtool import PROMTOOL
 from tests.support.thinning import left_out
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -68,6 +69,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(
             "NOT TESTED: pgbouncer is not installed, so the tests of a ledger behind a real transaction pooler did not"
             " run. On Debian: apt-get install pgbouncer"
+        )
+    if PROMTOOL is None:
+        terminalreporter.write_line(
+            "NOT TESTED: promtool is not installed, so metrics and alert rules were not checked by it."
+            " On Debian: apt-get install prometheus"
         )
 
 

@@ -4,22 +4,16 @@ Invariants: everything is read from one snapshot; nothing here writes.
 """
 
 import shlex
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 
 from holdfast.core.frames import Where, where
 from holdfast.core.machines import REQUEST, JobState
 from holdfast.core.records import LOSSES_EXCUSED, Job, JournalRow, time_text
-from holdfast.engine.operations import LEASE_S
-from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.store.transaction import Reading
+from holdfast.store.verbs.alive import alive_workers
 from holdfast.store.verbs.tracebacks import tracebacks_of
-
-MISSED_BEATS = 3
-ALIVE_S = MISSED_BEATS * LEASE_S / BEATS_A_LEASE
-"""A worker records a heartbeat at least every ten seconds. After three missed heartbeats, or once one of its leases has
-expired since it was last seen, it counts as stopped."""
 
 
 class JobView:
@@ -30,13 +24,7 @@ class JobView:
         self.job = job
         self.now = now
         self.all_workers = reading.lists.workers()
-        since, lost = now - timedelta(seconds=ALIVE_S), reading.lists.lost_by_owner(now)
-        # Live workers. A worker that let a lease expire and was not seen since is not one.
-        self.workers = [
-            worker
-            for worker in self.all_workers
-            if worker.stopped_at is None and worker.seen_at >= max(since, lost.get(worker.worker_id, since))
-        ]
+        self.workers = alive_workers(reading, now)
 
     @cached_property
     def where(self) -> Where | None:

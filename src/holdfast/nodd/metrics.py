@@ -8,31 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from enum import StrEnum
 from typing import Protocol
 
-import msgspec
+from holdfast.core.instruments import Instrument, InstrumentKind
 
 PREFIX = "nodd_sns."
 NO_DATASET = "unknown"  # label of messages that cannot be parsed
-
-
-class InstrumentKind(StrEnum):
-    """The kind of an instrument."""
-
-    COUNTER = "counter"
-    HISTOGRAM = "histogram"
-    GAUGE = "gauge"
-
-
-class Instrument(msgspec.Struct, frozen=True):
-    """One metric: its name without the prefix, kind, labels, unit and description."""
-
-    name: str
-    kind: InstrumentKind
-    labels: tuple[str, ...]
-    unit: str
-    description: str
 
 
 _C, _H, _G = InstrumentKind.COUNTER, InstrumentKind.HISTOGRAM, InstrumentKind.GAUGE

@@ -1,7 +1,7 @@
 """`holdfast queues` and `workers`: list the queues of a ledger, and the workers that serve them. They only read."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +12,7 @@ from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
 from holdfast.core.machines import JobState
 from holdfast.store import Store
-from holdfast.store.transaction import Reading
+from holdfast.store.verbs.alive import alive_workers
 from holdfast.store.verbs.known_queues import known_queues
 from holdfast.store.verbs.lists import WorkerRow
 
@@ -27,7 +27,7 @@ def queues(store: Store[Any]) -> Answer:
     """
     with store.reading() as reading:
         now = store.now()
-        names, paused, alive = known_queues(reading), set(reading.queues.paused()), _alive(reading, now)
+        names, paused, alive = known_queues(reading), set(reading.queues.paused()), alive_workers(reading, now)
         counts = reading.counts.current()
     found: list[dict[str, Any]] = [
         {
@@ -72,7 +72,7 @@ def workers(
     """List the workers that run, with their queues and operations."""
     with store.reading() as reading:
         now = store.now()
-        alive = _alive(reading, now)
+        alive = alive_workers(reading, now)
         found = reading.lists.workers() if every else alive
     names = {worker.worker_id for worker in alive}
     states = [_state(worker, running=worker.worker_id in names) for worker in found]
@@ -97,18 +97,6 @@ def _print_workers(found: Sequence[WorkerRow], states: Sequence[str], now: datet
             for worker, state in zip(found, states, strict=True)
         ],
     )  # fmt: skip
-
-
-def _alive(reading: Reading, now: datetime) -> list[WorkerRow]:
-    """Return the workers that run; one that let a lease expire and was not seen since does not."""
-    from holdfast.explain.view import ALIVE_S  # noqa: PLC0415 - it imports the engine
-
-    since, lost = now - timedelta(seconds=ALIVE_S), reading.lists.lost_by_owner(now)
-    return [
-        worker
-        for worker in reading.lists.workers()
-        if worker.stopped_at is None and worker.seen_at >= max(since, lost.get(worker.worker_id, since))
-    ]
 
 
 def _state(worker: WorkerRow, *, running: bool) -> str:

@@ -47,3 +47,7 @@ SELECT j.lease_owner, count(*) FROM holdfast_jobs j
 -- name: lost_by_owner
 SELECT j.lease_owner, max(j.lease_expires_at) FROM holdfast_jobs j
  WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= :now GROUP BY j.lease_owner;
+
+-- name: leases
+SELECT count(*), coalesce(sum(CASE WHEN j.lease_expires_at <= :now THEN 1 ELSE 0 END), 0) FROM holdfast_jobs j
+ WHERE j.lease_expires_at IS NOT NULL;

@@ -110,6 +110,16 @@ class Lists(Verbs):
         moment = self._store.moment
         return {owner: moment(at) for owner, at in self._run("lost_by_owner", now=self._store.stored(now))}
 
+    def leases(self, now: datetime) -> tuple[int, int]:
+        """Return how many running jobs have a lease, and how many of these leases have expired."""
+        [[held, expired]] = self._run("leases", now=self._store.stored(now))
+        return int(held), int(expired)
+
+    def oldest_due(self, queues: Sequence[str]) -> dict[str, datetime]:
+        """Return, for each of these queues with pending jobs, the earliest time at which one may run."""
+        rows = self._run("oldest_due", rows=encoded(list(queues)))
+        return {queue: self._store.moment(at) for queue, at in rows}
+
     def workers(self) -> list[WorkerRow]:
         """Return the workers that have ever said hello, oldest first."""
         moment = self._store.moment

@@ -14,8 +14,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import ExtraMissingError, invariant
+from holdfast.core.instruments import Instrument, InstrumentKind
 from holdfast.engine.worker.signals import Cancel, Snooze
-from holdfast.nodd.metrics import INSTRUMENTS, PREFIX, Instrument, InstrumentKind, Span
+from holdfast.nodd.metrics import INSTRUMENTS, PREFIX, Span
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

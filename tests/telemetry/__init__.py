@@ -1,0 +1,1 @@
+"""Tests of telemetry: metrics, traces, logs and what Prometheus reads."""
