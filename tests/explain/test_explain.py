@@ -21,11 +21,11 @@ from holdfast.engine.worker.worker import POLL_S
 from holdfast.explain.explain import explain
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, JobVerdict
 from holdfast.explain.pending import AHEAD_MAX
-from holdfast.explain.view import ALIVE_S
 from holdfast.governance.erasure import erase
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.switches import throw
 from holdfast.store import Declared, Submission, create_store
+from holdfast.store.verbs.alive import ALIVE_S
 from holdfast.testing import VirtualClock
 from tests.audit.knife import unguarded
 from tests.engine.working import PATIENCE_S, eventually, working

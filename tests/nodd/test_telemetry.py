@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from holdfast import Ledger
 from holdfast.core.errors import BrokenError, ExtraMissingError, ReplayGuardError
+from holdfast.core.instruments import InstrumentKind
 from holdfast.core.machines import JobState
 from holdfast.core.selection import Options, ReplayMode, Selection, SelectionFilters, Window
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
@@ -33,7 +34,7 @@ from holdfast.nodd.drain import Drain
 from holdfast.nodd.feed import Feed
 from holdfast.nodd.governance import GovernanceRule, GovernanceRules
 from holdfast.nodd.ingest import IngestSettings, declare
-from holdfast.nodd.metrics import INSTRUMENTS, InstrumentKind
+from holdfast.nodd.metrics import INSTRUMENTS
 from holdfast.nodd.queues import Queue
 from holdfast.nodd.reporter import TelemetryReporter
 from holdfast.nodd.tables import prepare
