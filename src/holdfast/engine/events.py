@@ -23,6 +23,7 @@ from holdfast.store import Admission, Submission
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
+    from holdfast.engine.tasks import Task
 
 logger = logging.getLogger("holdfast")
 
@@ -45,9 +46,17 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     error_code: str | None
     excused: bool
     at: datetime
+    since: datetime | None = None  # when the record came into `source`; of a claim, when the job was due
 
     def __str__(self) -> str:
         return f"{self.machine} {self.event}"
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """One durable commit of this process, with the number of tasks that it wrote."""
+
+    tasks: int
+    at: datetime
 
 
 class InvariantViolated(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +162,11 @@ class Bus:
             if events and isinstance(events[0], subscription.kind):
                 subscription.put(events)
 
+    def publish_commit(self, tasks: Sequence[Task[Any]], at: datetime) -> None:
+        """Publish what a group of tasks has changed, in the order it was written, and their one commit."""
+        self.publish([event for task in tasks for event in task.events(at)])
+        self.publish([Committed(tasks=len(tasks), at=at)])
+
     def _forget(self, subscription: Subscription) -> None:
         self._subscriptions = tuple(kept for kept in self._subscriptions if kept is not subscription)
 
@@ -192,6 +206,7 @@ def of_move(
             error_code=move.error_code,
             excused=move.excused,
             at=at,
+            since=job.updated_at,
         )
 
 
@@ -250,4 +265,5 @@ def _of_claim(attempt: Attempt, at: datetime) -> Iterator[Transition]:
         event="claim",
         source=JobState.PENDING,
         target=job.state,
+        since=max(job.run_at, job.created_at),
     )

@@ -112,8 +112,7 @@ class OpenedLedger:
         for attendant in list(self.attendants.values()):
             attendant.notify()
         if self._ledger.listening:
-            at = self.store.now()
-            self._ledger.bus.publish([event for task in tasks for event in task.events(at)])
+            self._ledger.bus.publish_commit(tasks, self.store.now())
 
     def close(self) -> None:
         """End the waits and the submits of event loops that have not begun, and close the store."""

@@ -25,3 +25,27 @@ STATE = {
         Instrument("seal.unsealed", _G, (), "{row}", "journal rows after the last seal, at most"),
     )
 }
+
+# What a process does: each process reports its own, and the values of all processes add up.
+EVENTS = {
+    row.name: row
+    for row in (
+        Instrument(
+            "job.transitions", _C, ("operation", "queue", "event", "source", "target"), "{transition}",
+            "transitions of jobs that were committed",
+        ),
+        Instrument(
+            "job.time_in_state", _H, ("operation", "state"), "s",
+            "how long a job was in the state that it left; pending counts from when the job was due",
+        ),
+        Instrument(
+            "job.attempts", _H, ("operation", "outcome"), "{attempt}",
+            "attempts of a job at its end: succeeded, failed, quarantined",
+        ),
+        Instrument("lease.losses", _C, ("operation", "queue"), "{lease}", "leases that expired or were revoked"),
+        Instrument("commit.batch", _H, (), "{task}", "writes that shared one commit"),
+        Instrument("commit.fsyncs", _C, (), "{fsync}", "commits; each waits for one fsync of the database"),
+        Instrument("telemetry.lost", _C, (), "{event}", "events that were lost to telemetry, never to the ledger"),
+    )
+}  # fmt: skip
+LEDGER = {**STATE, **EVENTS}

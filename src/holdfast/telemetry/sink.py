@@ -1,4 +1,4 @@
-"""Telemetry through OpenTelemetry: the metrics and spans of the application, and where they are sent.
+"""Telemetry through OpenTelemetry: the metrics and spans of a ledger and of its applications, and where they are sent.
 
 Invariants: OpenTelemetry is imported only if telemetry is on; a metric has exactly the labels of its row in the table;
 a span contains no error message and no stack trace, because these may contain secrets.
@@ -7,6 +7,7 @@ a span contains no error message and no stack trace, because these may contain s
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,13 +17,21 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import ExtraMissingError, invariant
 from holdfast.core.instruments import Instrument, InstrumentKind
 from holdfast.engine.worker.signals import Cancel, Snooze
-from holdfast.nodd.metrics import INSTRUMENTS, PREFIX, Span
+from holdfast.nodd import metrics as nodd
+from holdfast.nodd.metrics import Span
+from holdfast.telemetry import metrics as ledger
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
 NAME = "holdfast"
+# The full name and the row of each metric, by the name without its prefix.
+INSTRUMENTS: dict[str, tuple[str, Instrument]] = {
+    row.name: (table.PREFIX + row.name, row)
+    for table, rows in ((ledger, ledger.LEDGER), (nodd, nodd.INSTRUMENTS))
+    for row in rows.values()
+}
 OTLP = "opentelemetry-exporter-otlp-proto-http"
 _NOT_ERRORS = (Snooze, Cancel)  # a handler raises these to direct its worker
 
@@ -46,13 +55,15 @@ class _Span:
 
 
 class Telemetry:
-    """Records the application's metrics and spans through the two providers."""
+    """Records metrics and spans through the two providers."""
 
     def __init__(self, meters: MeterProvider, tracers: TracerProvider) -> None:
         self._providers = (meters, tracers)
         self._meter, self._tracer = meters.get_meter(NAME), tracers.get_tracer(NAME)
         self._instruments: dict[str, Any] = {
-            row.name: self._made(row) for row in INSTRUMENTS.values() if row.kind is not InstrumentKind.GAUGE
+            row.name: self._made(name, row)
+            for name, row in INSTRUMENTS.values()
+            if row.kind is not InstrumentKind.GAUGE
         }
 
     def add(self, name: str, n: int = 1, /, **labels: str) -> None:
@@ -70,10 +81,8 @@ class Telemetry:
         def observed(_options: CallbackOptions) -> Iterable[Observation]:
             return [Observation(value, _checked(name, labels)) for value, labels in look()]
 
-        row = INSTRUMENTS[name]
-        self._meter.create_observable_gauge(
-            PREFIX + name, callbacks=[observed], unit=row.unit, description=row.description
-        )
+        whole, row = INSTRUMENTS[name]
+        self._meter.create_observable_gauge(whole, callbacks=[observed], unit=row.unit, description=row.description)
 
     @contextmanager
     def span(self, name: str, attributes: Mapping[str, str]) -> Iterator[Span]:
@@ -98,13 +107,16 @@ class Telemetry:
             if stop is not None:
                 stop()
 
-    def _made(self, row: Instrument) -> Any:
+    def _made(self, name: str, row: Instrument) -> Any:
         make = self._meter.create_counter if row.kind is InstrumentKind.COUNTER else self._meter.create_histogram
-        return make(PREFIX + row.name, unit=row.unit, description=row.description)
+        return make(name, unit=row.unit, description=row.description)
 
 
-def start(target: Target) -> Telemetry | None:
-    """Return telemetry that sends to a target, or None for `off`; raise ExtraMissingError if a package is missing."""
+def start(target: Target, service: str = NAME) -> Telemetry | None:
+    """Return telemetry that sends to a target, or None for `off`; raise ExtraMissingError if a package is missing.
+
+    `service` is the name of the service if OTEL_SERVICE_NAME is not set.
+    """
     if target is Target.OFF:
         return None
     try:
@@ -124,7 +136,7 @@ def start(target: Target) -> Telemetry | None:
     else:
         measured, sent = _otlp()
         spans = trace_export.BatchSpanProcessor(sent)
-    resource = resources.Resource.create({"service.name": "holdfast-nodd"})
+    resource = resources.Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", service)})
     reader = metrics_export.PeriodicExportingMetricReader(measured)
     tracers = trace.TracerProvider(resource=resource)
     tracers.add_span_processor(spans)
@@ -145,7 +157,7 @@ def _otlp() -> tuple[Any, Any]:
 
 
 def _checked(name: str, labels: Mapping[str, str]) -> dict[str, str]:
-    invariant(set(labels) == set(INSTRUMENTS[name].labels), f"{name} was recorded with the labels {sorted(labels)}")
+    invariant(set(labels) == set(INSTRUMENTS[name][1].labels), f"{name} was recorded with the labels {sorted(labels)}")
     return dict(labels)
 
 

@@ -42,7 +42,7 @@ def admit(
     messages = [FeedMessage(body) for body in _bodies(files or [])]
     if not messages:
         raise InputError("The input contains no messages.", next_step="Give files that contain messages.")
-    sink, datasets = start(telemetry), with_own(own)
+    sink, datasets = start(telemetry, "holdfast-nodd"), with_own(own)
     with prepared(location) as store, reporting(sink, store) as (reporter, bus):
         found: list[Admitted] = []
         for part in _tens(messages):

@@ -154,7 +154,7 @@ def drain_dlq(
     comes back.
     """
     dead = Queue(queue, endpoint=endpoint, region=region)
-    sink, datasets = start(telemetry), with_own(own)
+    sink, datasets = start(telemetry, "holdfast-nodd"), with_own(own)
     with prepared(location) as store, reporting(sink, store) as (reporter, bus):
         drain = Drain(
             store,

@@ -191,7 +191,7 @@ def _counted(name: str, function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def command(ctx: typer.Context, common: NoddFlags, **given: Any) -> None:
         whole = common.within(ctx.obj)
-        sink = start(whole.telemetry or Target.OFF)
+        sink = start(whole.telemetry or Target.OFF, "holdfast-nodd")
         if sink is None:
             function(ctx, common, **given)
             return

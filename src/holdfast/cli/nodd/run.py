@@ -77,7 +77,7 @@ def run(
     if not queue and (ack_after_work or verify_sns):
         raise InputError("--ack-after-work and --verify-sns need --queue.", next_step="Add --queue URL.")
     signatures = Signatures() if verify_sns else None
-    sink = start(telemetry)
+    sink = start(telemetry, "holdfast-nodd")
     datasets = with_own(own)
     with Ledger(location.url, schema=location.schema, create=False) as ledger:
         prepare(ledger.store)
