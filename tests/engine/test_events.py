@@ -120,7 +120,7 @@ def test_an_event_says_who_what_and_when(ledger: Ledger, clock: VirtualClock, li
     worker = "worker-virtual-0-1"
     assert (begun.target, begun.job_id, begun.attempt, begun.actor) == ("IN_PROGRESS", receipt.job_id, 1, worker)
     assert claimed == msgspec.structs.replace(
-        submitted, event="claim", source="pending", target="running", attempt=1, actor=worker
+        submitted, event="claim", source="pending", target="running", attempt=1, actor=worker, since=submitted.at
     )
     ends = [event for event in listener.heard if event.machine == "JOB" and event.source == "running"]
     assert [(event.event, event.attempt, event.excused, event.error_code) for event in ends] == [

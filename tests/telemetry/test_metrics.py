@@ -99,9 +99,9 @@ def test_what_jobs_do_is_counted(ledger: Ledger) -> None:
         ledger.submit(call)
     ledger.run_until_idle()
     scope.reporter.close()
-    points = scope.points()
+    points: Any = scope.points()
 
-    def moved(operation: str, queue: str, event: str, source: str, target: str) -> float:
+    def moved(operation: str, queue: str, event: str, source: str, target: str) -> Any:
         labels = (f"event={event}", f"operation={operation}", f"queue={queue}", f"source={source}", f"target={target}")
         return points["job.transitions", *labels][1]
 
