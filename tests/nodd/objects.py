@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from holdfast.nodd.objects import ObjectChangedError, ObjectHead, ObjectUnavailableError
+from holdfast.nodd.objects import FirstRange, ObjectChangedError, ObjectHead, ObjectUnavailableError
 
 
 class MemorySource:
@@ -28,6 +28,11 @@ class MemorySource:
         if data is None:
             return None
         return ObjectHead(size=len(data), etag=hashlib.md5(data, usedforsecurity=False).hexdigest())
+
+    def first(self, bucket: str, key: str, length: int) -> FirstRange | None:
+        """Return what is known of an object, with its first bytes."""
+        head = self.head(bucket, key)
+        return None if head is None else FirstRange(head, self.read(bucket, key, 0, length))
 
     def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
         """Return a part of an object."""

@@ -16,7 +16,7 @@ from holdfast.nodd.catalog import PUBLISH_QUEUE
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.governance import GovernanceRule, GovernanceRules
 from holdfast.nodd.ingest import IngestSettings, declare
-from holdfast.nodd.objects import ObjectHead, ObjectUnavailableError, S3Source
+from holdfast.nodd.objects import FirstRange, ObjectUnavailableError, S3Source
 from holdfast.nodd.tables import prepare
 
 LEASE_S = 2.0
@@ -36,11 +36,11 @@ class Outage:
     def __init__(self, source: S3Source, flag: Path, marks: Sequence[str]) -> None:
         self._source, self._flag, self._marks = source, flag, tuple(marks)
 
-    def head(self, bucket: str, key: str) -> ObjectHead | None:
-        """Return the head of an object; raise ObjectUnavailableError for keys of the outage."""
+    def first(self, bucket: str, key: str, length: int) -> FirstRange | None:
+        """Return the head and the first bytes of an object; raise ObjectUnavailableError for keys of the outage."""
         if self._flag.exists() and any(mark in key for mark in self._marks):
             raise ObjectUnavailableError(f"s3://{bucket}/{key}: unavailable, an injected fault of the demonstration")
-        return self._source.head(bucket, key)
+        return self._source.first(bucket, key, length)
 
     def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
         """Return a range of an object."""

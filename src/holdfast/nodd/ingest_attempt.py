@@ -23,9 +23,10 @@ from holdfast.engine.worker.signals import Quarantine, Snooze
 from holdfast.nodd import catalog, governance, integrity, metadata, observations, provenance, stac
 from holdfast.nodd.admission import DECLARED, SUPERSEDED, superseded_by
 from holdfast.nodd.dataset import Dataset, Datasets
+from holdfast.nodd.fetched import FetchedObjects
 from holdfast.nodd.governance import GovernanceRules
 from holdfast.nodd.integrity import Sidecar
-from holdfast.nodd.objects import ObjectSource
+from holdfast.nodd.objects import ObjectReader
 from holdfast.nodd.replays import replay_of
 from holdfast.nodd.reporter import TelemetryReporter
 from holdfast.nodd.statements import run_statement, statements
@@ -71,13 +72,13 @@ class IngestAttempt:
     def __init__(self, ledger: Ledger, settings: IngestSettings, run: Execution, unit: Unit) -> None:
         self._ledger, self._run, self._unit = ledger, run, unit
         self._settings = settings
-        self._source: ObjectSource = settings.source
         self._verdicts: dict[Operator, OperatorVerdict] = {}
 
     def carry_out(self) -> dict[str, Json]:
         """Run the operators, stage their results, and return the statuses."""
         dataset = self._dataset()
         self._require_current()
+        self._objects: ObjectReader = self._fetched(dataset)
         self._kept(Operator.PARSE, self._parsed)
         self._kept(Operator.INTEGRITY, lambda: self._integrity(dataset))
         self._kept(Operator.METADATA, lambda: self._metadata(dataset))
@@ -130,7 +131,7 @@ class IngestAttempt:
         return OperatorVerdict(operator=Operator.PARSE, status="ok", data=data)
 
     def _integrity(self, dataset: Dataset) -> OperatorVerdict:
-        verdict = integrity.check(self._unit, dataset, self._source, self._sidecars, self._began)
+        verdict = integrity.check(self._unit, dataset, self._objects, self._sidecars, self._began)
         if verdict.status == "failed":
             self._integrity_failed(verdict)
         return verdict
@@ -151,7 +152,7 @@ class IngestAttempt:
         raise OperatorError(code, detail)
 
     def _metadata(self, dataset: Dataset) -> OperatorVerdict:
-        verdict = metadata.extract(self._unit, dataset, self._source, self._verdicts[Operator.INTEGRITY])
+        verdict = metadata.extract(self._unit, dataset, self._objects, self._verdicts[Operator.INTEGRITY])
         if verdict.status == "failed":
             self._metadata_failed(verdict)
         return verdict
@@ -294,6 +295,11 @@ class IngestAttempt:
             by = run_statement(reading, "unit_job", wal_id=follower) if follower is not None else None
         if by is not None:
             raise Quarantine(SUPERSEDED, superseded_by(follower, by[0][0]))
+
+    def _fetched(self, dataset: Dataset) -> FetchedObjects:
+        sizes = {sidecar.key: sidecar.size for sidecar in self._sidecars}
+        sizes[self._unit.notice.key] = self._unit.notice.size
+        return FetchedObjects(self._settings.source, dataset.spec.format, sizes)
 
     @property
     def _is_last(self) -> bool:

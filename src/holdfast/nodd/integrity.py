@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.records import time_from
 from holdfast.nodd.dataset import Dataset, DatasetPolicy
 from holdfast.nodd.formats import Damaged, Read, grib2, gzipped, hdf5, nexrad
-from holdfast.nodd.objects import RANGE_MAX, ObjectAccessError, ObjectError, ObjectHead, ObjectSource
+from holdfast.nodd.objects import RANGE_MAX, ObjectAccessError, ObjectError, ObjectHead, ObjectReader
 from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
 MD5 = re.compile(r"[0-9a-f]{32}")
@@ -59,7 +59,7 @@ class _Findings:
 
 
 def check(
-    unit: Unit, dataset: Dataset, source: ObjectSource, sidecars: Sequence[Sidecar], now: datetime
+    unit: Unit, dataset: Dataset, source: ObjectReader, sidecars: Sequence[Sidecar], now: datetime
 ) -> OperatorVerdict:
     """Return the verdict on the object of a unit: ok, suspect or failed, with the issues found."""
     found = _Findings()
@@ -80,12 +80,13 @@ def check(
             return source.read(bucket, key, start, min(length, RANGE_MAX), etag=head.etag)
 
         _check_hash(head, read, found)
-        found.checks.append("headers_minimal")
-        found.data["structure"] = _structure(dataset.spec.format, unit, read, head.size)
+        # Before the structure: the read of the last message fetches the end of the object too.
         for sidecar in sidecars:
             if sidecar.key.endswith(".idx"):
                 found.checks.append("index_offsets")
                 found.suspicions += _index_issues(_index(sidecar, bucket, source), read, head.size)
+        found.checks.append("headers_minimal")
+        found.data["structure"] = _structure(dataset.spec.format, unit, read, head.size)
     except Damaged as damaged:
         found.issues.append("missing_required_header")
         found.data |= {"structure_issue": damaged.issue, "structure_detail": damaged.detail}
@@ -204,7 +205,7 @@ _FORMATS: dict[str, Callable[[Unit, Read, int], dict[str, object]]] = {
 }
 
 
-def _index(sidecar: Sidecar, bucket: str, source: ObjectSource) -> list[int]:
+def _index(sidecar: Sidecar, bucket: str, source: ObjectReader) -> list[int]:
     """Return the offsets in an index; none if it cannot be read."""
     head = source.head(bucket, sidecar.key)
     if head is None or not 0 < head.size <= INDEX_BYTES_MAX:

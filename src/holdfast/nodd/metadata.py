@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.records import time_from, time_text
 from holdfast.nodd.dataset import Bbox, Dataset
 from holdfast.nodd.formats import Damaged, Read, grib2, gzipped, hdf5, nexrad
-from holdfast.nodd.objects import RANGE_MAX, ObjectError, ObjectSource
+from holdfast.nodd.objects import RANGE_MAX, ObjectError, ObjectReader
 from holdfast.nodd.stations import circle, place_of
 from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
@@ -34,7 +34,7 @@ class _Learned:
         self.issues: list[str] = []
 
 
-def extract(unit: Unit, dataset: Dataset, source: ObjectSource, integrity: OperatorVerdict) -> OperatorVerdict:
+def extract(unit: Unit, dataset: Dataset, source: ObjectReader, integrity: OperatorVerdict) -> OperatorVerdict:
     """Return the verdict on the metadata of an object: its time, area, product and platform."""
     size, etag = int(integrity.data["actual_size_bytes"]), integrity.data.get("actual_etag")
     bucket, key = unit.notice.bucket, unit.notice.key
