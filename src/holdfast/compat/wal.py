@@ -191,7 +191,8 @@ class Wal(EntryMover):
     def _pending_ids(self, reading: Reading) -> list[int]:
         # Each part repeats the condition of a partial index: without it SQLite would read the whole table.
         _, rows = reading.query(
-            "SELECT job_id FROM holdfast_jobs WHERE due_at IS NOT NULL AND queue = :queue"
+            "SELECT job_id FROM holdfast_jobs WHERE due_at IS NOT NULL AND parked IS NULL AND queue = :queue"
+            " UNION ALL SELECT job_id FROM holdfast_jobs WHERE parked IS NOT NULL AND queue = :queue"
             " UNION ALL SELECT job_id FROM holdfast_jobs WHERE resting = 'failed' AND queue = :queue"
             " UNION ALL SELECT job_id FROM holdfast_jobs WHERE lease_expires_at IS NOT NULL AND queue = :queue"
             " ORDER BY 1",

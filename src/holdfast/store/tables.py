@@ -168,7 +168,8 @@ ALL = (
         " due_at:time? resting? status? lease_owner? lease_token:whole? lease_expires_at:time? last_attempt_at:time?"
         " started_at:time? progress:real? progress_note? cancel_asked_at:time? result? last_error_code?"
         " last_error_message? excuse_code? excuse_message? quarantine_code? replay_reason? updated_at:time event actor"
-        " reason? move_id grant_id:whole? history_from:whole! cancel_by? cancel_reason? cancel_move_id? lost:whole?",
+        " reason? move_id grant_id:whole? history_from:whole! cancel_by? cancel_reason? cancel_move_id? lost:whole?"
+        " parked? limit_key?",
     ),
     _table(
         "aborted",
@@ -177,6 +178,7 @@ ALL = (
         " started_at:time?! finished_at:time! created_at:time! event! actor! reason?! move_id!",
         key=2,
     ),
+    _table("slots", "bucket slot:whole job_id:whole", key=2),
     _table("checkpoints", "job_id:whole name value exec_id:whole created_at:time", key=2),
     _table("erased", "job_id:whole! client! key_hash?! erased_at:time! actor! reason! grant_id:whole! move_id!"),
     _table(
@@ -223,6 +225,11 @@ ALL = (
         "job_id:whole! attempt:whole! text!",
         key=2,
         stays="may quote what a handler worked on; it does not leave the database",
+    ),
+    _table(
+        "buckets",
+        "bucket tokens:real at:time wake_at:time?",
+        stays="how many tokens are left is true of one place only",
     ),
     _table("counts", "operation queue state n:whole", key=3, stays="counted anew from the jobs that arrive"),
     _table(
@@ -317,8 +324,9 @@ GUARDED = (
             "lost",
         ),
         attempt="attempts",
-        # What a heartbeat, a progress note and a request to cancel change; `store.joint` limits the last two further.
-        at_rest=("status", "lease_expires_at", "progress", "progress_note", *REQUESTED),
+        # What a heartbeat, a progress note, a request to cancel and parking change; `store.joint` limits the second and
+        # third further, and a CHECK the last: only a pending job is parked.
+        at_rest=("status", "lease_expires_at", "progress", "progress_note", *REQUESTED, "parked", "limit_key"),
     ),
     _guarded(
         GRANT,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.store.verbs.lists import Lists
     from holdfast.store.verbs.maintenance import MaintenanceReads, MaintenanceWrites
     from holdfast.store.verbs.operations import OperationReads, OperationWrites
+    from holdfast.store.verbs.parking import ParkingWrites
     from holdfast.store.verbs.portable import PortableReads, PortableWrites
     from holdfast.store.verbs.quarantine import QuarantineReads
     from holdfast.store.verbs.registry import RegistryReads, RegistryWrites
@@ -132,6 +133,7 @@ class Transaction(Reading):
     switches: Group[SwitchWrites] = Group("switches:SwitchWrites")
     configuration: Group[ConfigurationWrites] = Group("configuration:ConfigurationWrites")
     schedules: Group[ScheduleWrites] = Group("schedules:ScheduleWrites")
+    parking: Group[ParkingWrites] = Group("parking:ParkingWrites")
     registry: Group[RegistryWrites] = Group("registry:RegistryWrites")
     replay: Group[ReplayWrites] = Group("replay:ReplayWrites")
     retention: Group[RetentionWrites] = Group("retention:RetentionWrites")

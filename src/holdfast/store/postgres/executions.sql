@@ -8,19 +8,20 @@
 WITH RECURSIVE
   t AS MATERIALIZED (SELECT coalesce(:now, statement_timestamp()) AS now),
   every_lane (queue, priority) AS (
-    SELECT q, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.due_at IS NOT NULL AND j.queue = q)
+    SELECT q, (SELECT max(j.priority) FROM holdfast_jobs j
+                WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q)
       FROM json_array_elements_text(:queues) q
      WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = q AND p.paused_at IS NOT NULL)
     UNION ALL
     SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
-                      WHERE j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority < l.priority)
+                      WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority < l.priority)
       FROM every_lane l WHERE l.priority IS NOT NULL),
   lanes AS MATERIALIZED (SELECT queue, priority FROM every_lane WHERE priority IS NOT NULL ORDER BY priority DESC),
   due AS MATERIALIZED (
     SELECT j.job_id
       FROM lanes l CROSS JOIN LATERAL (
         SELECT job_id FROM holdfast_jobs
-         WHERE due_at IS NOT NULL AND queue = l.queue AND priority = l.priority AND due_at <= (SELECT now FROM t)
+         WHERE due_at IS NOT NULL AND parked IS NULL AND queue = l.queue AND priority = l.priority AND due_at <= (SELECT now FROM t)
            AND operation <> ALL (ARRAY(SELECT substr(w.name, 11) FROM holdfast_switches w
                                         WHERE w.state = 'on' AND starts_with(w.name, 'operation:')))
          ORDER BY due_at, job_id LIMIT (SELECT :n::bigint) FOR NO KEY UPDATE SKIP LOCKED) j
@@ -36,7 +37,7 @@ WITH RECURSIVE
            updated_at = greatest(j.updated_at, t.now), event = :event, actor = :owner,
            reason = NULL, move_id = :move_id, grant_id = NULL
       FROM t
-     WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL
+     WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL AND j.parked IS NULL
     RETURNING j.*)
 SELECT {job_columns}, j.lease_token, j.lease_expires_at
   FROM claimed j JOIN holdfast_calls c ON c.job_id = j.job_id
@@ -49,7 +50,7 @@ WITH
   due AS MATERIALIZED (
     SELECT j.job_id
       FROM json_array_elements_text(:rows) r JOIN holdfast_jobs j ON j.job_id = r::bigint
-     WHERE j.due_at <= (SELECT now FROM t)
+     WHERE j.due_at <= (SELECT now FROM t) AND j.parked IS NULL
        AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
        AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
      ORDER BY j.job_id FOR NO KEY UPDATE OF j),
@@ -64,7 +65,7 @@ WITH
            updated_at = greatest(j.updated_at, t.now), event = :event, actor = :owner,
            reason = NULL, move_id = :move_id, grant_id = NULL
       FROM t
-     WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL
+     WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL AND j.parked IS NULL
     RETURNING j.*)
 SELECT {job_columns}, j.lease_token, j.lease_expires_at
   FROM claimed j JOIN holdfast_calls c ON c.job_id = j.job_id

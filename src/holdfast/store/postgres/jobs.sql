@@ -80,6 +80,7 @@ k AS MATERIALIZED (
 UPDATE holdfast_jobs AS j
    SET state = k.target, version = j.version + k.edges, run_at = coalesce(k.run_at, j.run_at),
        due_at = CASE WHEN k.target = 'pending' THEN coalesce(k.run_at, j.run_at) END,
+       parked = NULL, limit_key = NULL,
        resting = CASE WHEN k.target IN ('failed', 'quarantined') THEN k.target END,
        last_error_code = coalesce(k.error_code, j.last_error_code),
        last_error_message = coalesce(k.error_message, j.last_error_message),
@@ -98,8 +99,11 @@ SELECT {job_columns}
 
 -- name: list_waiting_jobs
 -- For a few among many: all that wait are sorted.
-SELECT {job_columns} FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id
- WHERE j.state = :state AND j.due_at IS NOT NULL
+SELECT {job_columns}
+  FROM (SELECT job_id FROM holdfast_jobs WHERE due_at IS NOT NULL AND parked IS NULL
+        UNION ALL SELECT job_id FROM holdfast_jobs WHERE parked IS NOT NULL) w
+  JOIN holdfast_jobs j ON j.job_id = w.job_id JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.state = :state
    AND (:operation::text IS NULL OR j.operation = :operation)
    AND (:queue::text IS NULL OR j.queue = :queue) AND (:client::text IS NULL OR c.client = :client)
    AND j.job_id < coalesce(:before::bigint, 9223372036854775807)

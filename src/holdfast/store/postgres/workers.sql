@@ -4,15 +4,16 @@
 -- The earliest time at which a job of these queues may run; it may be past. What a claim passes over, this does too.
 WITH RECURSIVE
   lanes (queue, priority) AS (
-    SELECT q, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.due_at IS NOT NULL AND j.queue = q)
+    SELECT q, (SELECT max(j.priority) FROM holdfast_jobs j
+                WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q)
       FROM json_array_elements_text(:queues) q
      WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = q AND p.paused_at IS NOT NULL)
     UNION ALL
     SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
-                      WHERE j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority < l.priority)
+                      WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority < l.priority)
       FROM lanes l WHERE l.priority IS NOT NULL)
 SELECT min((SELECT min(j.due_at) FROM holdfast_jobs j
-             WHERE j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority = l.priority
+             WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority = l.priority
                AND j.operation <> ALL (ARRAY(SELECT substr(w.name, 11) FROM holdfast_switches w
                                               WHERE w.state = 'on' AND starts_with(w.name, 'operation:')))))
   FROM lanes l WHERE l.priority IS NOT NULL;

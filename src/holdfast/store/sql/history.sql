@@ -31,11 +31,11 @@ SELECT paused_at, paused_by, reason FROM holdfast_queues WHERE queue = :queue AN
 -- No further than n: an exact number of millions is not worth the wait. What a claim passes over is not ahead.
 SELECT count(*)
   FROM (SELECT 1 FROM holdfast_jobs j
-         WHERE j.due_at IS NOT NULL AND j.queue = :queue AND j.priority > :priority AND j.due_at <= :now
+         WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = :queue AND j.priority > :priority AND j.due_at <= :now
            AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
         UNION ALL
         SELECT 1 FROM holdfast_jobs j
-         WHERE j.due_at IS NOT NULL AND j.queue = :queue AND j.priority = :priority AND j.due_at <= :now
+         WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = :queue AND j.priority = :priority AND j.due_at <= :now
            AND (j.due_at, j.job_id) < (:run_at, :job_id)
            AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
          LIMIT :n) a;

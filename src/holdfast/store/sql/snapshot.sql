@@ -4,6 +4,7 @@
 SELECT 'jobs' WHERE EXISTS (SELECT 1 FROM holdfast_jobs)
 UNION ALL SELECT 'calls' WHERE EXISTS (SELECT 1 FROM holdfast_calls)
 UNION ALL SELECT 'aborted' WHERE EXISTS (SELECT 1 FROM holdfast_aborted)
+UNION ALL SELECT 'slots' WHERE EXISTS (SELECT 1 FROM holdfast_slots)
 UNION ALL SELECT 'checkpoints' WHERE EXISTS (SELECT 1 FROM holdfast_checkpoints)
 UNION ALL SELECT 'erased' WHERE EXISTS (SELECT 1 FROM holdfast_erased)
 UNION ALL SELECT 'tracebacks' WHERE EXISTS (SELECT 1 FROM holdfast_tracebacks)

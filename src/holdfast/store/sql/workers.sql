@@ -4,14 +4,15 @@
 -- For each queue the earliest time at which a pending job may run, switched-off operations too. It walks the lanes, as a
 -- claim does, so that its time does not grow with the number of jobs that wait.
 WITH RECURSIVE lanes (queue, priority) AS (
-    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.due_at IS NOT NULL AND j.queue = q.value)
+    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j
+                      WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q.value)
       FROM {each}(:rows) q
     UNION ALL
     SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
-                      WHERE j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority < l.priority)
+                      WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority < l.priority)
       FROM lanes l WHERE l.priority IS NOT NULL)
 SELECT l.queue, min((SELECT min(j.due_at) FROM holdfast_jobs j
-                      WHERE j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority = l.priority))
+                      WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority = l.priority))
   FROM lanes l WHERE l.priority IS NOT NULL GROUP BY l.queue;
 
 -- name: pause_queue

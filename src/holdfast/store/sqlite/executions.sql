@@ -15,17 +15,18 @@ UPDATE holdfast_jobs
        grant_id = NULL
  WHERE job_id IN (
   WITH RECURSIVE lanes (queue, priority) AS (
-    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.due_at IS NOT NULL AND j.queue = q.value)
+    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j
+                      WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q.value)
       FROM json_each(:queues) q
      WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = q.value AND p.paused_at IS NOT NULL)
     UNION ALL
     SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
-                      WHERE j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority < l.priority)
+                      WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority < l.priority)
       FROM lanes l WHERE l.priority IS NOT NULL
      ORDER BY 2 DESC LIMIT -1)
   SELECT j.job_id
     FROM lanes l CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_due
-      ON j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority = l.priority AND j.due_at <= :now
+      ON j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority = l.priority AND j.due_at <= :now
      AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
    LIMIT :n)
 RETURNING job_id;
@@ -42,7 +43,7 @@ UPDATE holdfast_jobs
  WHERE job_id IN (
   SELECT j.job_id
     FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
-   WHERE j.due_at <= :now
+   WHERE j.due_at <= :now AND j.parked IS NULL
      AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
      AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation))
 RETURNING job_id;

@@ -71,6 +71,7 @@ k AS (
 UPDATE holdfast_jobs AS j
    SET state = s.target, version = j.version + s.edges, run_at = coalesce(k.run_at, j.run_at),
        due_at = iif(s.target = 'pending', coalesce(k.run_at, j.run_at), NULL),
+       parked = NULL, limit_key = NULL,
        resting = iif(s.target IN ('failed', 'quarantined'), s.target, NULL),
        last_error_code = coalesce(k.error_code, j.last_error_code),
        last_error_message = coalesce(k.error_message, j.last_error_message),
@@ -87,8 +88,11 @@ SELECT {job_columns} FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job
 
 -- name: list_waiting_jobs
 -- For a few among many: all that wait are sorted.
-SELECT {job_columns} FROM holdfast_jobs j INDEXED BY holdfast_jobs_due CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
- WHERE j.state = :state AND j.due_at IS NOT NULL
+SELECT {job_columns}
+  FROM (SELECT job_id FROM holdfast_jobs INDEXED BY holdfast_jobs_due WHERE due_at IS NOT NULL AND parked IS NULL
+        UNION ALL SELECT job_id FROM holdfast_jobs INDEXED BY holdfast_jobs_parked WHERE parked IS NOT NULL) w
+  CROSS JOIN holdfast_jobs j ON j.job_id = w.job_id CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.state = :state
    AND (:operation IS NULL OR j.operation = :operation)
    AND (:queue IS NULL OR j.queue = :queue) AND (:client IS NULL OR c.client = :client)
    AND j.job_id < coalesce(:before, 9223372036854775807)

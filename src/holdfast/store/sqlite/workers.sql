@@ -4,15 +4,16 @@
 -- The earliest time at which a job of these queues may run; it may be past. What a claim passes over, this does too.
 WITH RECURSIVE
   lanes (queue, priority) AS (
-    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.due_at IS NOT NULL AND j.queue = q.value)
+    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j
+                      WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q.value)
       FROM json_each(:queues) q
      WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = q.value AND p.paused_at IS NOT NULL)
     UNION ALL
     SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
-                      WHERE j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority < l.priority)
+                      WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority < l.priority)
       FROM lanes l WHERE l.priority IS NOT NULL)
 SELECT min((SELECT min(j.due_at) FROM holdfast_jobs j
-             WHERE j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority = l.priority
+             WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority = l.priority
                AND NOT EXISTS (SELECT 1 FROM holdfast_switches w
                                 WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)))
   FROM lanes l WHERE l.priority IS NOT NULL;
