@@ -24,6 +24,8 @@ def paths(command: Any, path: str) -> Iterator[str]:
     if not inner:
         yield path
         return
+    if command.invoke_without_command:
+        yield path
     for name, one in inner.items():
         yield from paths(one, f"{path} {name}")
 

@@ -102,7 +102,9 @@ class _Scenario:
     def __init__(self, folder: Path) -> None:
         self.answers: dict[str, Any] = {}
         self._folder = folder
-        self._put = Placeholders({str(folder): "<dir>"}, {"worker_id": "<worker>", "bytes": "<bytes>"})
+        self._put = Placeholders(
+            {str(folder): "<dir>"}, {"worker_id": "<worker>", "bytes": "<bytes>", "secret": "<secret>"}
+        )
 
     def play(self) -> None:
         """Run every command at least once."""
@@ -114,6 +116,7 @@ class _Scenario:
         self._registry()
         self._replay()
         self._quarantine()
+        self._console()
         self._nodd()
 
     def _keep_answer(self, command: str, outcome: Outcome) -> Any:
@@ -276,6 +279,17 @@ class _Scenario:
         run("schedules resume", "nightly", *why, db=db)
         run("schedules remove", "nightly", *why, db=db)
         run("schedules history", "nightly", db=db)
+
+    def _console(self) -> None:
+        run, password = self._run, b"correct horse battery\n"
+        roles = ("--role", "operator", "--role", "approver")
+        run("console users add", "ann", *roles, "--password-stdin", db=None, stdin=password)
+        run("console users list", db=None)
+        run("console tokens add", "shop", "--owner", "ann", "--role", "submitter", "--queue", "orders", db=None)
+        run("console tokens list", db=None)
+        run("console tokens revoke", "shop", db=None)
+        run("console users passwd", "ann", "--password-stdin", db=None, stdin=password)
+        run("console users disable", "ann", db=None)
 
     def _nodd(self) -> None:
         holdfast("init", "--db", "nodd.db")

@@ -68,6 +68,11 @@ COMMANDS = {
         "List the workers that run, with their queues and operations.",
     ),
     "schedules": Command("Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times."),
+    "console": Command(
+        "Operate",
+        "holdfast.cli.commands.console:console",
+        "Serve the console and the HTTP API; manage accounts.",
+    ),
     "stalled": Command(
         "Operate", "holdfast.cli.commands.stalled:stalled", "List running jobs whose lease has expired."
     ),

@@ -1,0 +1,284 @@
+"""`holdfast console`: serves the console and the HTTP API, and manages its accounts and tokens.
+
+Invariants: without accounts it starts only for a dev ledger on loopback; a password is read from the terminal or from
+standard input, never from the command line; the secret of a token is printed once.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.options import word
+from holdfast.cli.output import Column
+from holdfast.cli.times import duration
+from holdfast.console.security.accounts import Account, Accounts
+from holdfast.console.security.callers import Role
+from holdfast.console.security.database import ConsoleDatabase
+from holdfast.console.security.passwords import LENGTH_MAX
+from holdfast.console.security.tokens import TOKEN_ROLES, Token, Tokens
+from holdfast.console.settings import ACCOUNTS_FILE, PORT, ConsoleSettings, is_loopback, local_origins
+from holdfast.core.errors import ExtraMissingError, InputError
+from holdfast.core.records import time_text
+
+console = group("Serve the console and the HTTP API; manage accounts.", "console")
+users = group("Add, list, disable accounts, and set passwords.", "console")
+tokens = group("Add, list and revoke tokens of programs.", "console")
+console.add_typer(users, name="users")
+console.add_typer(tokens, name="tokens")
+
+AccountsFile = Annotated[
+    Path,
+    typer.Option(
+        "--accounts",
+        envvar="HOLDFAST_CONSOLE_ACCOUNTS",
+        show_envvar=True,
+        metavar="FILE",
+        help="File of accounts, tokens and sessions.",
+    ),
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the account.")]
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")]
+PasswordStdin = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from the first line of standard input.")
+]
+DEFAULT_FILE = Path(ACCOUNTS_FILE)
+
+
+@console.callback(invoke_without_command=True)
+@command(Location.unopened)
+def serve(
+    location: Location,
+    *,
+    ctx: typer.Context,
+    host: Annotated[str, word("--host", "Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, metavar="N", help="Port to listen on.")] = PORT,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse everything that changes something.")] = False,
+    base_path: Annotated[
+        str, typer.Option("--base-path", metavar="PATH", help="Path under which a proxy serves it, such as /ops.")
+    ] = "",
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--origin", metavar="URL", help="Address that browsers use, such as https://ops.example.org; repeatable."
+        ),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option("--proxy", metavar="ADDRESS", help="Proxy whose X-Forwarded-For is believed; repeatable."),
+    ] = None,
+    accounts: AccountsFile = DEFAULT_FILE,
+) -> Answer | None:
+    """Serve the console and the HTTP API until it is stopped.
+
+    Without accounts it starts only for a dev ledger on loopback. Example: holdfast console --db work.db --read-only
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    loopback = is_loopback(host)
+    if not loopback and not origin:
+        raise InputError(
+            f"--host {host} needs --origin.",
+            next_step="Add --origin with the address that browsers use, such as https://ops.example.org.",
+            context={"flag": "--origin"},
+        )
+    settings = ConsoleSettings(
+        accounts=accounts,
+        origins=(*(origin or ()), *(local_origins(host, port) if loopback and not origin else ())),
+        base_path=base_path,
+        read_only=read_only,
+        open_to_all=loopback and not origin and not accounts.exists(),
+        loopback=loopback and not origin,
+    )
+    create_app, run = _application()
+    with location.ledger() as ledger:
+        app = create_app(ledger, settings)
+        how = "without accounts: this is a dev ledger" if settings.open_to_all else f"accounts in {accounts}"
+        output.line(f"Console at {settings.origins[0]}{base_path}/ ({how}). Stop it with Ctrl-C.")
+        sys.stdout.flush()
+        run(app, host=host, port=port, proxies=tuple(proxy or ()))
+    return None
+
+
+def _application() -> tuple[Any, Any]:
+    try:
+        from holdfast.console.app import create_app  # noqa: PLC0415 - an extra
+        from holdfast.console.server import serve as run  # noqa: PLC0415 - the same
+    except ModuleNotFoundError as error:
+        raise ExtraMissingError(
+            f"The console needs a package that is not installed: {error.name}.",
+            next_step="Install it with: pip install 'holdfast[console]'",
+            context={"package": error.name},
+        ) from None
+    return create_app, run
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# users
+
+
+@users.command()
+@command()
+def add(
+    *,
+    name: Name,
+    role: Annotated[
+        list[Role], typer.Option("--role", metavar="ROLE", help="viewer, operator or approver; repeatable.")
+    ],
+    password_stdin: PasswordStdin = False,
+    accounts: AccountsFile = DEFAULT_FILE,
+) -> Answer:
+    """Add an account. Everyone may look; an operator acts on jobs, an approver approves grants of others.
+
+    An approver gets a signing key, sealed with the password. In a prod ledger, register its public key.
+    Example: holdfast console users add ann --role operator
+    """
+    made = Accounts(ConsoleDatabase(accounts, create=True)).add(name, _password(stdin=password_stdin), role)
+    return Answer(_account_value(made), f"Account {name} added: {', '.join(made.roles)}.{_key_words(made)}")
+
+
+@users.command(name="list")
+@command()
+def list_users(*, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
+    """List the accounts."""
+    found = Accounts(ConsoleDatabase(accounts)).all()
+
+    def human() -> None:
+        output.table(
+            [Column("NAME"), Column("ROLES"), Column("STATE"), Column("CHANGED (UTC)"), Column("PUBLIC KEY")],
+            [
+                (
+                    one.name,
+                    ", ".join(one.roles),
+                    "enabled" if one.enabled else "disabled",
+                    output.instant(one.changed_at),
+                    one.public_key or "",
+                )
+                for one in found
+            ],
+        )
+
+    return Answer([_account_value(one) for one in found], human)
+
+
+@users.command()
+@command()
+def disable(*, name: Name, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
+    """Disable an account: its sessions end, and its tokens stop working."""
+    made = Accounts(ConsoleDatabase(accounts)).disable(name)
+    return Answer(_account_value(made), f"Account {name} disabled. Its sessions have ended; its tokens do not work.")
+
+
+@users.command()
+@command()
+def passwd(*, name: Name, password_stdin: PasswordStdin = False, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
+    """Set a new password and end the sessions. An approver gets a new signing key."""
+    made = Accounts(ConsoleDatabase(accounts)).set_password(name, _password(stdin=password_stdin))
+    return Answer(_account_value(made), f"Password of {name} set. Its sessions have ended.{_key_words(made)}")
+
+
+def _password(*, stdin: bool) -> str:
+    if stdin:
+        return sys.stdin.readline(LENGTH_MAX + 2).rstrip("\n")
+    if not sys.stdin.isatty():
+        raise InputError("There is no terminal to ask for the password.", next_step="Add --password-stdin.")
+    return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+
+
+def _key_words(made: Account) -> str:
+    if made.public_key is None:
+        return ""
+    return f" To approve in a prod ledger, register the key {made.public_key} under the name console:{made.name}."
+
+
+def _account_value(account: Account) -> dict[str, object]:
+    return {
+        "name": account.name,
+        "roles": list(account.roles),
+        "public_key": account.public_key,
+        "created_at": time_text(account.created_at),
+        "changed_at": time_text(account.changed_at),
+        "disabled_at": time_text(account.disabled_at) if account.disabled_at else None,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# tokens
+
+
+@tokens.command(name="add")
+@command()
+def add_token(
+    *,
+    name: TokenName,
+    owner: Annotated[str, word("--owner", "Account that the token belongs to.")],
+    role: Annotated[Role, typer.Option("--role", metavar="ROLE", help=f"One of: {', '.join(TOKEN_ROLES)}.")],
+    queue: Annotated[
+        list[str] | None, typer.Option("--queue", metavar="NAME", help="Only this queue; repeatable (default: all).")
+    ] = None,
+    operation: Annotated[
+        list[str] | None,
+        typer.Option("--operation", metavar="NAME", help="Only this operation; repeatable (default: all)."),
+    ] = None,
+    ttl: Annotated[str | None, word("--ttl", "Time until the token expires: 12h, 90d.", metavar="TIME")] = None,
+    accounts: AccountsFile = DEFAULT_FILE,
+) -> Answer:
+    """Add a token for a program, and print its secret. The secret is not stored: keep it.
+
+    Example: holdfast console tokens add shop --owner ann --role submitter --queue orders --ttl 90d
+    """
+    made = Tokens(ConsoleDatabase(accounts))
+    lasts = duration(ttl, "--ttl") if ttl else None
+    secret = made.add(name, owner=owner, role=role, queues=queue or (), operations=operation or (), lasts=lasts)
+    found = made.get(name)
+    value = {**_token_value(found), "secret": secret} if found else {"secret": secret}
+    return Answer(value, f"Token {name} added. Its secret, which is not shown again: {secret}")
+
+
+@tokens.command(name="list")
+@command()
+def list_tokens(*, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
+    """List the tokens, without their secrets."""
+    found = Tokens(ConsoleDatabase(accounts)).all()
+
+    def human() -> None:
+        output.table(
+            [
+                Column("NAME"), Column("OWNER"), Column("ROLE"), Column("QUEUES", folds=True),
+                Column("OPERATIONS", folds=True), Column("EXPIRES (UTC)"), Column("REVOKED (UTC)"),
+            ],
+            [
+                (
+                    one.name, one.owner, one.role.value, ", ".join(one.queues) or "all",
+                    ", ".join(one.operations) or "all", output.instant(one.expires_at) if one.expires_at else "never",
+                    output.instant(one.revoked_at) if one.revoked_at else "",
+                )
+                for one in found
+            ],
+        )  # fmt: skip
+
+    return Answer([_token_value(one) for one in found], human)
+
+
+@tokens.command()
+@command()
+def revoke(*, name: TokenName, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
+    """Revoke a token. It does not work from now on; this cannot be undone."""
+    found = Tokens(ConsoleDatabase(accounts)).revoke(name)
+    return Answer(_token_value(found), f"Token {name} revoked.")
+
+
+def _token_value(token: Token) -> dict[str, object]:
+    return {
+        "name": token.name,
+        "owner": token.owner,
+        "role": token.role.value,
+        "queues": list(token.queues),
+        "operations": list(token.operations),
+        "created_at": time_text(token.created_at),
+        "expires_at": time_text(token.expires_at) if token.expires_at else None,
+        "revoked_at": time_text(token.revoked_at) if token.revoked_at else None,
+    }

@@ -1,0 +1,138 @@
+"""The console as an ASGI application, and the server that `holdfast console` runs.
+
+Invariants: every route declares its permission, and one guard checks it; every response has the headers of
+`security/headers.py`; the body of a request is limited in size and depth before it is parsed; the OpenAPI document is
+JSON only, and no page of it loads anything from elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from litestar import Litestar, Request, Response
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.plugins.jinja import JinjaTemplateEngine
+from litestar.response import Redirect
+from litestar.template import TemplateConfig
+
+from holdfast.console.assets import load_assets, static_file
+from holdfast.console.context import Console
+from holdfast.console.pages import PAGES
+from holdfast.console.problems import PROBLEM_JSON, Problem, problem_of, problem_of_status, problem_of_unknown
+from holdfast.console.render import base_of, error_page
+from holdfast.console.security.callers import Caller
+from holdfast.console.security.guard import protect
+from holdfast.console.security.headers import add_headers
+from holdfast.console.security.login import Login
+from holdfast.console.settings import ConsoleSettings
+from holdfast.core.digest import loads
+from holdfast.core.errors import HoldfastError
+from holdfast.engine.ledger import Ledger
+from holdfast.store import Store
+
+API = "/api/"
+BODY_MORE = 64 << 10  # of a request, beside the payload of a job
+
+AnyRequest = Request[Any, Any, Any]
+
+
+class BoundedRequest(Request[Any, Any, Any]):
+    """A request whose JSON is parsed as a payload is: no deep nesting, no duplicate keys, no numbers without end."""
+
+    async def json(self) -> Any:
+        """Return the body as a JSON value; raise PayloadNotJsonError, PayloadTooDeepError or PayloadTooLargeError."""
+        body = await self.body()
+        return loads(body or b"null", size_max=max(len(body), 1))  # the size was limited while it was read
+
+
+def create_app(where: Ledger | Store[Any], settings: ConsoleSettings | None = None) -> Litestar:
+    """Return the console of a ledger, as an ASGI application to run or to mount.
+
+    A ledger is used as it is and stays the caller's to close; of a store only the address is used. Raise RefusedError
+    if it has no account that can log in, unless `open_to_all` is set for a dev ledger on loopback.
+    """
+    ledger = where if isinstance(where, Ledger) else _ledger_of(where)
+    settings = settings or ConsoleSettings()
+    console = Console(ledger, settings)
+    app = Litestar(
+        route_handlers=[static_file, Login, *PAGES],
+        path=settings.base_path or None,
+        guards=[protect],
+        dependencies={
+            "console": Provide(_console, sync_to_thread=False),
+            "caller": Provide(_caller, sync_to_thread=False),
+        },
+        template_config=TemplateConfig(engine=JinjaTemplateEngine(engine_instance=_templates())),
+        exception_handlers={HoldfastError: _refused, HTTPException: _http_error, Exception: _unexpected},
+        before_send=[add_headers],
+        on_shutdown=[console.close],
+        request_class=BoundedRequest,
+        request_max_body_size=ledger.payload_bytes_max + BODY_MORE,
+        openapi_config=None,
+        logging_config=None,
+        include_in_schema=False,
+        debug=False,
+    )
+    app.state.console = console
+    app.state.assets = load_assets()
+    return app
+
+
+def _ledger_of(store: Store[Any]) -> Ledger:
+    return Ledger(store.absolute_url, schema=getattr(store, "schema", "public"), create=False)
+
+
+def _templates() -> Environment:
+    return Environment(loader=PackageLoader("holdfast.console"), autoescape=True, undefined=StrictUndefined)
+
+
+def _console(request: AnyRequest) -> Console:
+    console: Console = request.app.state.console
+    return console
+
+
+def _caller(request: AnyRequest) -> Caller:
+    caller: Caller = request.scope["state"]["caller"]
+    return caller
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Errors
+
+
+def _refused(request: AnyRequest, error: HoldfastError) -> Response[Any]:
+    problem = problem_of(error)
+    if problem.code == "not_logged_in" and not _wants_json(request) and request.method == "GET":
+        base = base_of(request)
+        return Redirect(f"{base}/login", query_params={"next": _asked_for(request)}, status_code=303)
+    return _answered(request, problem)
+
+
+def _http_error(request: AnyRequest, error: HTTPException) -> Response[Any]:
+    return _answered(request, problem_of_status(error.status_code, error.extra))
+
+
+def _unexpected(request: AnyRequest, error: Exception) -> Response[Any]:
+    return _answered(request, problem_of_unknown(error))
+
+
+def _answered(request: AnyRequest, problem: Problem) -> Response[Any]:
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
+    if _wants_json(request):
+        return Response(problem, status_code=problem.status, media_type=PROBLEM_JSON, headers=headers)
+    page = error_page(request, problem)
+    page.headers.update(headers)
+    return page
+
+
+def _wants_json(request: AnyRequest) -> bool:
+    console: Console = request.app.state.console
+    return str(request.scope["path"]).startswith((API, console.settings.base_path + API))
+
+
+def _asked_for(request: AnyRequest) -> str:
+    query = request.scope["query_string"].decode("latin-1")
+    path = base_of(request) + str(request.scope["path"]).removeprefix(base_of(request))
+    return f"{path}?{query}" if query else path

@@ -1,0 +1,47 @@
+"""Pages: what every template gets, and the page of an error.
+
+Invariants: templates escape everything that they print; a page that cannot be made leaves no half of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request
+from litestar.response import Template
+
+from holdfast.console.context import Console
+from holdfast.console.problems import Problem
+from holdfast.console.security.callers import Caller
+
+
+def base_of(request: Request[Any, Any, Any]) -> str:
+    """Return the path under which the console is reached: of an application around it, and its own base path."""
+    console: Console = request.app.state.console
+    return str(request.scope.get("root_path") or "").rstrip("/") + console.settings.base_path
+
+
+def page(request: Request[Any, Any, Any], template: str, *, status_code: int = 200, **values: Any) -> Template:
+    """Return a page. Every template has `base`, `caller`, `console`, `csrf_token`, `asset()` and the given values.
+
+    A form contains `<input type="hidden" name="csrf_token" value="{{ csrf_token }}">`; a request of htmx carries the
+    header `X-CSRF-Token`. `asset('console.css')` is the address of a file in static/.
+    """
+    console: Console = request.app.state.console
+    caller: Caller | None = request.scope["state"].get("caller")
+    base = base_of(request)
+    assets = request.app.state.assets
+    shared = {
+        "base": base,
+        "caller": caller,
+        "console": console,
+        "csrf_token": caller.csrf_token if caller else "",
+        "asset": lambda name: f"{base}/static/{name}?v={assets[name].digest}",
+        "path": request.url.path,
+    }
+    return Template(template_name=template, context={**shared, **values}, status_code=status_code)
+
+
+def error_page(request: Request[Any, Any, Any], problem: Problem) -> Template:
+    """Return the page of an error: code, words, next step."""
+    return page(request, "error.html", status_code=problem.status, problem=problem)

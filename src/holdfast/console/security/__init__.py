@@ -1,0 +1,1 @@
+"""Who may do what through the console: accounts, tokens, sessions, permissions, and what every response carries."""

@@ -1,0 +1,115 @@
+"""Login and logout.
+
+Invariants: every login has a new session id; a failed login does not say whether the account exists; after a login the
+browser goes to a path of this console, never to another site.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Controller, Request, get, post
+from litestar.params import QueryParameter, URLEncodedBody
+from litestar.response import Redirect, Template
+
+from holdfast.console.context import Console
+from holdfast.console.injected import ConsoleHere
+from holdfast.console.problems import problem_of
+from holdfast.console.render import base_of, page
+from holdfast.console.security.callers import Permission
+from holdfast.console.security.cookies import made_cookie
+from holdfast.core.errors import GovernanceError, HoldfastError
+
+NEXT_MAX = 2000
+
+
+class LoginForm(msgspec.Struct, frozen=True):
+    """What the login page sends."""
+
+    name: str = ""
+    password: str = ""
+    next: str = ""
+
+
+class Login(Controller):
+    """The login page, and what it posts."""
+
+    include_in_schema = False
+    opt = {"permission": Permission.PUBLIC}  # noqa: RUF012 - Litestar's own convention
+
+    @get("/login", sync_to_thread=True)
+    def show(
+        self,
+        request: Request[Any, Any, Any],
+        console: ConsoleHere,
+        target: Annotated[str, QueryParameter(name="next")] = "",
+    ) -> Template | Redirect:
+        """Show the login page; a console without accounts needs none."""
+        base = base_of(request)
+        if console.sessions is None:
+            return Redirect(f"{base}/", status_code=303)
+        return page(request, "login.html", next=local_path(target, base), problem=None)
+
+    @post("/login", sync_to_thread=True)
+    def log_in(
+        self,
+        request: Request[Any, Any, Any],
+        console: ConsoleHere,
+        data: URLEncodedBody[LoginForm],
+    ) -> Template | Redirect:
+        """Begin a session, or show the login page again."""
+        base = base_of(request)
+        target = local_path(data.next, base)
+        if console.sessions is None:
+            return Redirect(f"{base}/", status_code=303)
+        try:
+            session_id = begin_session(console, data.name, data.password, address_of(request))
+        except HoldfastError as error:
+            problem = problem_of(error)
+            response = page(request, "login.html", status_code=problem.status, next=target, problem=problem)
+            if "retry_after_s" in problem.context:
+                response.headers["Retry-After"] = str(problem.context["retry_after_s"])
+            return response
+        return Redirect(target, status_code=303, cookies=[made_cookie(console.settings, session_id, base)])
+
+    @post("/logout", opt={"permission": Permission.VIEW}, sync_to_thread=True)
+    def log_out(self, request: Request[Any, Any, Any], console: ConsoleHere) -> Redirect:
+        """End the session."""
+        caller = request.scope["state"]["caller"]
+        if console.sessions is not None:
+            console.sessions.end(caller.session_id)
+        base = base_of(request)
+        return Redirect(f"{base}/login", status_code=303, cookies=[made_cookie(console.settings, "", base)])
+
+
+def begin_session(console: Console, name: str, password: str, address: str) -> str:
+    """Return the id of a new session; raise GovernanceError for a wrong name or password, or too many of them."""
+    check_password(console, name, password, address)
+    if console.sessions is None:
+        raise GovernanceError("This console has no accounts.", code="login_failed")
+    return console.sessions.begin(name)
+
+
+def check_password(console: Console, name: str, password: str, address: str) -> None:
+    """Raise GovernanceError unless this is the password of an account that can log in; failures are limited."""
+    console.limiter.begin(name, address)
+    if console.accounts is None or console.accounts.check_password(name, password) is None:
+        raise GovernanceError(
+            "The name or the password is wrong.",
+            code="login_failed",
+            next_step="Try again. To set a new password: `holdfast console users passwd NAME`.",
+        )
+    console.limiter.succeeded(name, address)
+
+
+def address_of(request: Request[Any, Any, Any]) -> str:
+    """Return the address of the client. Behind a proxy that `--proxy` names, it is what the proxy says."""
+    return request.client.host if request.client else ""
+
+
+def local_path(text: str, base: str) -> str:
+    """Return a path of this console to go to; the first page for anything else, such as another site."""
+    start = f"{base}/"
+    plain = text.isprintable() and text.isascii() and len(text) <= NEXT_MAX and not set(text) & {"\\", " "}
+    return text if plain and text.startswith(start) and not text.startswith("//") else start

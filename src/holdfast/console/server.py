@@ -1,0 +1,64 @@
+"""The server of `holdfast console`: uvicorn, with limits on slow clients and on the time that it takes to stop.
+
+Invariants: a client that does not send its request in time is cut off; a stop takes seconds, also with streams open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_S = 10.0  # for the head of a request
+STOP_S = 3
+CONNECTIONS_MAX = 2000
+
+
+class PatientProtocol(H11Protocol):
+    """Closes a connection whose next request has not begun in time; uvicorn itself waits for ever."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._expect_request()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        super().on_response_complete()
+        self._expect_request()
+
+    def _expect_request(self) -> None:
+        self.loop.call_later(HEAD_S, self._close_unless_busy)
+
+    def _close_unless_busy(self) -> None:
+        cycle: Any = self.cycle  # None before the first request
+        idle = cycle is None or cycle.response_complete
+        if idle and not self.transport.is_closing():
+            self.transport.close()
+
+
+def server(app: Any, *, host: str, port: int, proxies: tuple[str, ...] = ()) -> uvicorn.Server:
+    """Return a server of an application; `proxies` are the addresses whose X-Forwarded-For is believed."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=PatientProtocol,
+        ws="none",
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
+        server_header=False,
+        date_header=True,
+        timeout_graceful_shutdown=STOP_S,
+        limit_concurrency=CONNECTIONS_MAX,
+        log_level="warning",
+        access_log=False,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(app: Any, *, host: str, port: int, proxies: tuple[str, ...] = ()) -> None:
+    """Serve until the process is stopped."""
+    asyncio.run(server(app, host=host, port=port, proxies=proxies).serve())

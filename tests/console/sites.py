@@ -1,0 +1,93 @@
+"""What tests of the console share: a console over a ledger, people who log in, and programs with tokens.
+
+Invariants: every client has its own cookies; the passwords are hashed cheaply, because tests log in often.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from litestar import Litestar
+from litestar.testing import TestClient
+
+from holdfast import Ledger
+from holdfast.console.app import create_app
+from holdfast.console.security import passwords
+from holdfast.console.security.accounts import Accounts
+from holdfast.console.security.callers import Role
+from holdfast.console.security.database import ConsoleDatabase
+from holdfast.console.security.tokens import Tokens
+from holdfast.console.settings import ConsoleSettings
+
+ORIGIN = "http://testserver.local"
+PASSWORD = "correct horse battery"  # noqa: S105 - of tests
+PEOPLE = {
+    "ann": (Role.OPERATOR,),
+    "bob": (Role.APPROVER,),
+    "eve": (Role.VIEWER,),
+    "oda": (Role.OPERATOR, Role.APPROVER),
+}
+
+passwords.COST = 1 << 4
+
+
+class Site:
+    """A console under test."""
+
+    def __init__(self, url: str, folder: Path, **settings: Any) -> None:
+        self.file = folder / "console.db"
+        self.database = ConsoleDatabase(self.file, create=True)
+        self.accounts, self.tokens = Accounts(self.database), Tokens(self.database)
+        for name, roles in PEOPLE.items():
+            if self.accounts.get(name) is None:
+                self.accounts.add(name, PASSWORD, roles)
+        self.ledger = Ledger(url, create=False)
+        given = {"accounts": self.file, "origins": (ORIGIN,), **settings}
+        self.app: Litestar = create_app(self.ledger, ConsoleSettings(**given))
+
+    def client(self) -> TestClient[Litestar]:
+        """Return a client without a session."""
+        return TestClient(self.app, base_url=ORIGIN)
+
+    @contextmanager
+    def person(self, name: str, password: str = PASSWORD) -> Iterator[Person]:
+        """Yield the browser of a person who has logged in."""
+        with self.client() as client:
+            person = Person(client, self.app)
+            answer = client.post(
+                "/login", data={"name": name, "password": password}, headers={"Origin": ORIGIN}, follow_redirects=False
+            )
+            assert answer.status_code == 303, answer.text
+            yield person
+
+    def token(self, name: str, role: Role, *, queues: Iterable[str] = (), operations: Iterable[str] = ()) -> str:
+        """Return the secret of a new token of ann."""
+        return self.tokens.add(name, owner="ann", role=role, queues=queues, operations=operations)
+
+    def close(self) -> None:
+        self.ledger.close()
+        self.database.close()
+
+
+class Person:
+    """The browser of a person: it sends the Origin and the token of its pages with every form."""
+
+    def __init__(self, client: TestClient[Litestar], app: Litestar) -> None:
+        self.client, self._app = client, app
+
+    def get(self, path: str) -> Any:
+        return self.client.get(path, follow_redirects=False)
+
+    def post(self, path: str, /, **fields: str) -> Any:
+        """Send a form as a page of the console does."""
+        data = {"csrf_token": self.csrf_token(), **fields}
+        return self.client.post(path, data=data, headers={"Origin": ORIGIN}, follow_redirects=False)
+
+    def csrf_token(self) -> str:
+        found = re.search(r'name="csrf[-_]token" (?:content|value)="([^"]+)"', self.client.get("/").text)
+        assert found is not None
+        return found[1]
