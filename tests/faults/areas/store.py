@@ -88,11 +88,15 @@ MATCHED = (
     SeededFault(
         id="store.beat_revives_an_expired_lease",
         meaning="The write of a heartbeat extends a lease that has expired.",
-        patches=_statement(
-            "executions",
-            "extend_leases",
-            ("   AND j.lease_expires_at > :now", "   AND :now IS NOT NULL"),
-            ("     AND j.lease_owner = k.owner AND j.lease_expires_at > k.now", "     AND j.lease_owner = k.owner"),
+        patches=(
+            *_statement(
+                "executions",
+                "extend_leases",
+                ("   AND j.lease_expires_at > :now", "   AND :now IS NOT NULL"),
+                ("     AND j.lease_owner = k.owner AND j.lease_expires_at > k.now", "     AND j.lease_owner = k.owner"),
+            ),
+            # PostgreSQL compares twice: when it looks for held rows, and again after it has locked them.
+            Patch("store/postgres/executions.sql", "extend_leases", " AND j.lease_expires_at > k.now),", "),"),
         ),
         tests=(f"{AGREE}::test_heartbeats_progress_and_checkpoints_agree_with_decide",),
         databases=BOTH,
