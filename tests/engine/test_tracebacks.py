@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Execution, Ledger, Snooze
 from holdfast.audit.files.snapshot import create
+from holdfast.audit.seals.sealer import seal
 from holdfast.core.frames import where
 from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.explain.explain import explain
@@ -160,6 +161,28 @@ def test_no_traceback_is_part_of_the_history(failing: Ledger, clock: VirtualCloc
     file = tmp_path / "snapshot.jsonl"
     create(failing.store, file)
     assert b"fail_deep_inside" not in gzip.decompress(file.read_bytes())
+
+
+@pytest.mark.req("K-05")
+def test_no_traceback_is_in_an_archive(failing: Ledger, clock: VirtualClock, tmp_path: Path) -> None:
+    """The archive has the failed attempts and their errors, and no line of the code."""
+
+    @failing.operation("second", max_attempts=3)
+    def second(run: Execution) -> None:
+        if run.attempt == 1:
+            fail_deep_inside(SECRET)
+
+    job_id = failing.submit("second").job_id
+    drain(failing, until=clock.after(3600))
+    assert tracebacks(failing, job_id)
+    seal(failing.store)
+    clock.advance(90 * 86400)
+    report = gc(failing.store, Retention(finished_s=1, history_s=1, archive_dir=str(tmp_path)), who="ann")
+    [archive] = report.archives
+    content = gzip.decompress((tmp_path / archive.file).read_bytes())
+    assert b"MarkerOfTheFrame" in content
+    assert b"fail_deep_inside" not in content
+    assert SECRET.encode() not in content
 
 
 def test_retention_deletes_it_with_the_payload(failing: Ledger, clock: VirtualClock) -> None:
