@@ -35,7 +35,7 @@ from benchmarks.disk import SimulatedDisk
 from benchmarks.peers._common import fsyncs
 from holdfast import Ledger
 from holdfast.core.digest import canonical
-from holdfast.nodd import governance, integrity, metadata, provenance, samples, stac
+from holdfast.nodd import governance, integrity, metadata, provenance, samples, stac, validity
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.governance import GovernanceRules
@@ -241,7 +241,7 @@ class _Plain:
         assert governance.gate(unit, dataset, verdicts, GovernanceRules()).status == governance.PASS
         stamp = now.isoformat()
         item = stac.item_of(unit, dataset, checked, learned, created=stamp, updated=stamp)
-        assert stac.problems(item) == []
+        assert validity.problems(item) == []
         facts = provenance.RunFacts(ingest_run_id="r", job_id=1, attempt=1, software=SOFTWARE, at=unit.time_range_start)
         made = provenance.records_of(unit, dataset, verdicts, item, run=facts)
         self._connection.execute(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger
-from holdfast.nodd import catalog, samples, stac
+from holdfast.nodd import catalog, samples, stac, validity
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.governance import GovernanceRule, GovernanceRules
 from holdfast.nodd.ingest import IngestSettings, declare
@@ -32,7 +32,7 @@ def test_a_notice_becomes_an_item_with_its_provenance(ledger: Ledger, source: Me
     assert [found[name] for name in statuses] == ["succeeded", "ok", "ok", "created", "ok", 1]
     [[item_text, content]] = asked(ledger, "SELECT item, content FROM nodd_items")
     item = json.loads(item_text)
-    assert stac.problems(item) == []
+    assert validity.problems(item) == []
     assert content == stac.content_digest(item)
     assert (found["stac_item_id"], found["stac_collection_id"]) == (item["id"], "nodd-gfs")
     assert found["stac_item_href"] == f"data/stac/nodd/gfs/2026/207/{item['id']}.json"
@@ -121,7 +121,7 @@ def test_items_are_published_as_files_and_can_be_rebuilt(ledger: Ledger, source:
         [[href, item]] = asked(publishing, "SELECT href, item FROM nodd_items")
         assert json.loads((tmp_path / href).read_text(encoding="utf-8")) == json.loads(item)
         collection = json.loads((tmp_path / "data/stac/nodd/gfs/collection.json").read_text(encoding="utf-8"))
-        assert stac.collection_problems(collection) == []
+        assert validity.collection_problems(collection) == []
         before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
         shutil.rmtree(tmp_path / "data")
         assert catalog.rebuild(publishing.store, tmp_path, shipped()) == catalog.PublishResult(1, 1, 14)

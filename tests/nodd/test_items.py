@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.nodd import integrity, metadata, samples, stac
+from holdfast.nodd import integrity, metadata, samples, stac, validity
 from holdfast.nodd.dataset import Dataset, Example, shipped
 from holdfast.nodd.notices import listed_notice
 from holdfast.nodd.units import unit_of
@@ -52,7 +52,7 @@ def item_of(dataset: Dataset, example: Example) -> dict[str, Any]:
 @pytest.mark.parametrize("dataset, example", EXAMPLES, ids=[f"{dataset.name}:{one.key}" for dataset, one in EXAMPLES])
 def test_every_example_makes_a_valid_item(dataset: Dataset, example: Example) -> None:
     item = item_of(dataset, example)
-    assert stac.problems(item) == []
+    assert validity.problems(item) == []
     fields = {*item["properties"], *item["assets"]["data"]}
     named = {name for name, url in stac.EXTENSIONS.items() if url in item["stac_extensions"]}
     assert {name for name in stac.EXTENSIONS if any(field.startswith(f"{name}:") for field in fields)} <= named
@@ -101,4 +101,4 @@ def test_what_an_extension_forbids_is_found(where: str, field: str, value: Any) 
     item = item_of(dataset, dataset.spec.examples[0])
     place = item["assets"]["data"] if where == "asset" else item["properties"]
     place[field] = value
-    assert stac.problems(item) != []
+    assert validity.problems(item) != []

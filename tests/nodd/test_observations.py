@@ -18,7 +18,7 @@ import pytest
 from holdfast import Ledger
 from holdfast.audit.check.runner import check as check_ledger
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
-from holdfast.nodd import observations, samples, stac
+from holdfast.nodd import observations, samples, stac, validity
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.check.runner import check
 from holdfast.nodd.dataset import shipped
@@ -55,7 +55,7 @@ def items(ledger: Ledger) -> dict[str, dict[str, Any]]:
         rows = reading.query("SELECT item, content FROM nodd_items", {})[1]
     found = [json.loads(item) for item, _ in rows]
     assert [stac.content_digest(item) for item in found] == [content for _, content in rows]
-    assert [problem for item in found for problem in stac.problems(item)] == []
+    assert [problem for item in found for problem in validity.problems(item)] == []
     return {item["properties"]["title"][-17:-3]: item for item in found}
 
 

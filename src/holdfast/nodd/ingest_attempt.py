@@ -20,7 +20,7 @@ from holdfast.engine.ledger import Ledger
 from holdfast.engine.worker.execution import Execution
 from holdfast.engine.worker.retry import RetryPolicy
 from holdfast.engine.worker.signals import Quarantine, Snooze
-from holdfast.nodd import catalog, governance, integrity, metadata, observations, provenance, stac
+from holdfast.nodd import catalog, governance, integrity, metadata, observations, provenance, stac, validity
 from holdfast.nodd.admission import DECLARED, SUPERSEDED, superseded_by
 from holdfast.nodd.dataset import Dataset, Datasets
 from holdfast.nodd.fetched import FetchedObjects
@@ -196,7 +196,7 @@ class IngestAttempt:
         created = before[1] if before else now
         item = stac.item_of(self._unit, dataset, found, learned, created=created, updated=now)
         item = item if family is None else family.marked(self._unit, item)
-        problems = stac.problems(item)
+        problems = validity.problems(item)
         if problems:
             raise Quarantine("stac_validation_failed", "; ".join(problems)[:400])
         content = stac.content_digest(item)

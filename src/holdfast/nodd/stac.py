@@ -1,22 +1,16 @@
-"""stac-register: the STAC 1.1 item of a unit, validated offline, and its content digest.
+"""stac-register: the STAC 1.1 item of a unit, and its content digest.
 
 Invariants: an item's id is computed from the dataset, key and start time, so all generations of an object have the same
-item; the content digest does not include times, the unit or links; an invalid item is never written; no clock is read.
+item; the content digest does not include times, the unit or links; no clock is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib.resources import files
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any
 from uuid import uuid5
 
-import msgspec
-
 from holdfast.core.digest import canonical, sha256
-from holdfast.core.errors import ExtraMissingError
 from holdfast.core.records import time_from
 from holdfast.nodd.dataset import Dataset
 from holdfast.nodd.notices import NAMESPACE
@@ -33,7 +27,6 @@ EXTENSIONS = {
 }
 SOFTWARE = {"holdfast": "nodd 1"}
 ROOT = "data/stac/nodd"
-PROBLEMS_MAX = 10
 _MD5_MULTIHASH, _SHA256_MULTIHASH = "d50110", "1220"
 
 
@@ -182,7 +175,7 @@ def collection_of(dataset: Dataset) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Change and validity
+# Change
 
 _NOT_CONTENT = ("created", "updated", "processing:datetime", "nodd:wal_id", "nodd:generation", "version", "published")
 
@@ -191,75 +184,3 @@ def content_digest(item: Mapping[str, Any]) -> str:
     """Return the digest of an item's content without its times, its unit and its links."""
     properties = {name: value for name, value in item["properties"].items() if name not in _NOT_CONTENT}
     return sha256(canonical({**{k: v for k, v in item.items() if k != "links"}, "properties": properties}))
-
-
-def problems(item: Mapping[str, Any]) -> list[str]:
-    """Return up to 10 errors of an item by the schemas of STAC and of its extensions; none if it is valid."""
-    return [_problem(error) for error in islice(_errors(item), PROBLEMS_MAX)]
-
-
-def collection_problems(collection: Mapping[str, Any]) -> list[str]:
-    """Return up to 10 errors of a collection by the schema of STAC; none if it is valid."""
-    return [
-        _problem(error)
-        for error, _ in zip(_core("collection").iter_errors(collection), range(PROBLEMS_MAX), strict=False)
-    ]
-
-
-def _errors(item: Mapping[str, Any]) -> Iterator[Any]:
-    yield from _core("item").iter_errors(item)
-    for url in item.get("stac_extensions", ()):
-        name = next((name for name, known in EXTENSIONS.items() if known == url), None)
-        if name is not None:
-            yield from _extension(name).iter_errors(item)
-
-
-def _problem(error: Any) -> str:
-    where = "/".join(str(part) for part in error.absolute_path)
-    return f"{where}: {error.message}"[:200]
-
-
-@cache
-def _extension(name: str) -> Any:
-    validators, _ = _jsonschema()
-    text = files("holdfast.nodd.schemas").joinpath("extensions.json").read_text(encoding="utf-8")
-    schema = msgspec.json.decode(text)["definitions"][name]
-    return validators.Draft7Validator(schema, format_checker=validators.Draft7Validator.FORMAT_CHECKER)
-
-
-@cache
-def _core(kind: str) -> Any:
-    """Return the validator of a STAC schema; all its references are files of the package pystac."""
-    validators, referencing = _jsonschema()
-    try:
-        root = files("pystac.validation.jsonschemas")
-    except ModuleNotFoundError:
-        raise _missing() from None
-    schemas: dict[str, Any] = {}
-    for directory in (root / "geojson", root / "stac-spec" / f"v{STAC_VERSION}"):
-        for entry in directory.iterdir():
-            if entry.name.endswith(".json"):
-                schema = msgspec.json.decode(entry.read_bytes())
-                # By the directory of its $id and its file name: the $id of one schema lacks the dot of ".json".
-                schemas[schema["$id"].rpartition("/")[0] + "/" + entry.name] = schema
-    resources = ((url, referencing.Resource.from_contents(schema)) for url, schema in schemas.items())
-    registry = referencing.Registry().with_resources(resources)
-    schema = schemas[f"https://schemas.stacspec.org/v{STAC_VERSION}/{kind}-spec/json-schema/{kind}.json"]
-    return validators.Draft7Validator(
-        schema, registry=registry, format_checker=validators.Draft7Validator.FORMAT_CHECKER
-    )
-
-
-def _jsonschema() -> tuple[Any, Any]:
-    try:
-        import referencing  # noqa: PLC0415 - an extra
-        from jsonschema import validators  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise _missing() from None
-    return validators, referencing
-
-
-def _missing() -> ExtraMissingError:
-    return ExtraMissingError(
-        "the dependencies of nodd are not installed", next_step="Install them: pip install 'holdfast[nodd]'"
-    )
