@@ -33,7 +33,15 @@ from holdfast.engine.world import POINTS, Crash, World
 from holdfast.scheduling import Firer, save_declared
 from holdfast.store import Lease
 
-__all__ = ["POINTS", "Crash", "VirtualClock", "begin", "crash_at", "drain", "virtual_world"]
+__all__ = ["FAULTS", "POINTS", "Crash", "VirtualClock", "begin", "crash_at", "drain", "virtual_world"]
+
+FAULTS = {
+    "CrashBeforeWrite": "after_claim",  # the entry is logged, and nothing of its work is written
+    "CrashAfterWrite": "before_commit",  # its work is written and not yet completed: recovery replays it
+    "CrashDuringWalAppend": "during_submit",
+    "CrashDuringWalComplete": "after_commit",  # it is completed, and its client never gets the answer
+}
+"""The crashes that the model of the write-ahead log names, with the crash point of each."""
 
 # Any moment would do; this one has microseconds, so that a test notices code that drops them.
 START = datetime(2026, 3, 14, 9, 26, 53, 589793, tzinfo=UTC)
@@ -150,13 +158,14 @@ def drain(ledger: Ledger, *, until: datetime | None = None) -> int:
 def crash_at(point: str) -> Iterator[None]:
     """Crash at a point of the block: what is uncommitted is lost, as if the process was killed, and the block ends.
 
-    The points are the keys of `POINTS`; each value says what has and has not happened there. Raises AssertionError if
-    the block ends before the point is reached.
+    The points are the keys of `POINTS`; each value says what has and has not happened there. The keys of `FAULTS` are
+    other names of some of them. Raises AssertionError if the block ends before the point is reached.
     """
+    point = FAULTS.get(point, point)
     if point not in POINTS:
         raise InputError(
             f"Unknown crash point {point!r}",
-            next_step=f"Choose one of {', '.join(POINTS)}.",
+            next_step=f"Choose one of {', '.join((*POINTS, *FAULTS))}.",
             context={"point": point},
         )
     try:

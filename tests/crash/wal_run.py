@@ -166,7 +166,9 @@ def carry_out_all(url: str, *, names: list[str], keys: int, threads: int) -> Non
                 done.result()
 
 
-def recover_to_death(url: str, *, name: str, max_attempts: int, late_s: float) -> None:
+def recover_to_death(
+    url: str, *, name: str, max_attempts: int = 5, late_s: float = 0.0, lease_s: float = LEASE_S
+) -> None:
     """Recover a log with an entry that kills each process that carries it out, by a clock that is `late_s` ahead."""
 
     def deadly(entry: WalEntry, boundary: Boundary) -> None:
@@ -175,4 +177,4 @@ def recover_to_death(url: str, *, name: str, max_attempts: int, late_s: float) -
         boundary.effect(EFFECT, {"log": name, "key": str(entry.idempotency_key), "entry": entry.id}, rows=1)
 
     with Ledger(url, world=World(clock=lambda: datetime.now(UTC) + timedelta(seconds=late_s))) as ledger:
-        Wal(ledger, name=name, lease_s=LEASE_S, max_attempts=max_attempts).recover(deadly)
+        Wal(ledger, name=name, lease_s=lease_s, max_attempts=max_attempts).recover(deadly)

@@ -13,6 +13,7 @@ from holdfast.engine.world import POINTS
 from holdfast.model import __main__ as command
 from holdfast.model.simulation import Broken, Flaw, simulate
 from holdfast.store import open_store
+from holdfast.testing import FAULTS
 
 pytestmark = pytest.mark.attack("faults")
 
@@ -36,6 +37,8 @@ def kind(url: str) -> str:
 def test_every_promise_is_kept(ledger_url: str) -> None:
     report = simulate(ledger_url, range(SEEDS[kind(ledger_url)]))
     assert report.deaths.total() > SEEDS[kind(ledger_url)]
+    assert set(report.faults) == {*FAULTS, "ConcurrentClients"}
+    assert report.faults["ConcurrentClients"] > 0
     with open_store(ledger_url) as store:
         assert check(store).violations == ()
 
@@ -46,6 +49,7 @@ def test_every_promise_is_kept_many_times(ledger_url: str) -> None:
     """Every crash point is reached by a crash, so no point is left untested."""
     report = simulate(ledger_url, range(SEEDS_SLOW[kind(ledger_url)]))
     assert set(report.deaths) == {*POINTS, "rest"}
+    assert all(report.faults.values())
 
 
 def test_a_seed_is_the_same_twice(tmp_path: Path) -> None:

@@ -2,18 +2,16 @@
 
 Invariants: an appended entry is durable; one (client, key) pair is one entry for ever; an entry and its effects commit
 in one transaction; a claim is durable before `apply` is called, so an entry that kills its process uses an attempt and
-ends Failed; recovery handles every entry, in the order of ids; while it runs, this object refuses appends and cleanups,
-and other objects are not affected.
+ends Failed; recovery handles every entry, in the order of ids; while it holds the lease of its log, no process appends
+to the log or cleans it up.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -32,6 +30,7 @@ from holdfast.compat.wal_entries import (
     payload_of,
     require_client,
 )
+from holdfast.compat.wal_gate import AppendTask, Gate, RecoveryLease, recovery_of, refusal, require_no_recovery
 from holdfast.compat.wal_moves import ENDED, PENDING, Busy, EntryMover
 from holdfast.core.commands import Fail, GiveBack
 from holdfast.core.digest import Json, payload_text
@@ -41,12 +40,13 @@ from holdfast.core.errors import (
     InvalidStateTransitionError,
     StateTransitionRaceError,
     StoreError,
-    WalRecoveringError,
 )
 from holdfast.core.records import Attempt, Job
 from holdfast.core.redaction import redacted
 from holdfast.engine.error_texts import error_code, error_message
+from holdfast.engine.operations import Call
 from holdfast.engine.worker.signals import Cancel, Quarantine, Snooze
+from holdfast.store import Admission
 from holdfast.store.effects import Effect, staged
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class Wal(EntryMover):
                 f"lease_s must be more than 0 and max_attempts at least 1, not {lease_s} and {max_attempts}"
             )
         super().__init__(ledger, name, lease_s, max_attempts)
-        self._gate = _Gate(name)
+        self._gate = Gate(self.queue)
+        self._right = RecoveryLease(self.queue, self.worker, lease_s, ledger.world.monotonic)
         self._appended = 0
         self._warned = False
 
@@ -110,12 +111,15 @@ class Wal(EntryMover):
         name, payload = self._operation(operation_of(operation)), payload_of(data)
         with self._gate.passing():
             self._store()
-            receipt = self._ledger.submit(name, payload, client=client, key=key)
-        if receipt.is_new:
+            call = Call(operation=name, payload=payload, client=client, key=key)
+            task = AppendTask(self._ledger, self.queue, call)
+            self._ledger.perform_tasks([task])
+        admission: Admission = task.result()
+        if admission.is_new:
             self._appended += 1
             if self._appended % COUNT_EVERY == 0:
                 self._count_or_log()
-        return receipt.job_id, receipt.is_new
+        return admission.job_id, admission.is_new
 
     def _count_or_log(self) -> None:
         """Check the number of pending entries; the append is durable, so a failure here is only logged."""
@@ -185,7 +189,7 @@ class Wal(EntryMover):
 
     @property
     def recovering(self) -> bool:
-        """Whether a recovery is running, or was interrupted and must be run again."""
+        """Whether a recovery of this object is running, or was interrupted and must be run again."""
         return self._gate.shut
 
     def _pending_ids(self, reading: Reading) -> list[int]:
@@ -205,18 +209,50 @@ class Wal(EntryMover):
     def recover(self, apply: Apply, *, wait_s: float | None = None) -> WalRecovery:
         """End every entry that is pending now, oldest first: completed with what `apply` stages, or failed.
 
-        If `apply` raises, the entry is tried again until its attempts are used up, and then fails. If another worker
-        holds an entry, this waits up to `wait_s` (for ever by default; not at all on a virtual clock). After an
-        interrupted recovery the log refuses appends until a recovery has finished.
+        Until it has ended, the log accepts no append, no cleanup and no other recovery, from any process; a recovery
+        whose process crashed blocks them for `lease_s` at most. If `apply` raises, the entry is tried again until its
+        attempts are used up, and then fails. If another recovery runs, or another worker holds an entry, this waits up
+        to `wait_s` (for ever by default; not at all on a virtual clock) and then raises WalRecoveringError or
+        StateTransitionRaceError. After an interrupted recovery this object refuses appends until one has finished.
         """
-        ended: dict[EntryStatus, list[int]] = {EntryStatus.COMPLETED: [], EntryStatus.FAILED: []}
-        with self._gate.recovery(), self._beating():
-            with self._store().reading() as reading:
-                found = self._pending_ids(reading)
-            for entry_id in found:
-                ended[self._replayed(entry_id, apply, wait_s).status].append(entry_id)
+        ended: dict[int, EntryStatus] = {}
+        with self._gate.recovery(lambda: self._exclude(wait_s)), self._beating(self._right):
+            try:
+                left = self._pending()
+                mark = max(left, default=0)
+                while left:
+                    for entry_id in left:
+                        self._exclude(wait_s)
+                        ended[entry_id] = self._replayed(entry_id, apply, wait_s).status
+                    left = [entry_id for entry_id in self._pending() if entry_id <= mark]
+            except Exception:
+                self._release()
+                raise
             self._ledger.perform(lambda transaction: transaction.counts.fold())
-        return WalRecovery(completed=tuple(ended[EntryStatus.COMPLETED]), failed=tuple(ended[EntryStatus.FAILED]))
+            self._release()
+        by_status = {status: tuple(n for n in sorted(ended) if ended[n] is status) for status in EntryStatus}
+        return WalRecovery(completed=by_status[EntryStatus.COMPLETED], failed=by_status[EntryStatus.FAILED])
+
+    def _pending(self) -> list[int]:
+        with self._store().reading() as reading:
+            return self._pending_ids(reading)
+
+    def _exclude(self, wait_s: float | None) -> None:
+        """Hold the lease of recovery for at least half of its length from now, or raise WalRecoveringError."""
+        if self._right.fresh:
+            return
+        store, deadline = self._store(), None if wait_s is None else time.monotonic() + wait_s
+        while (other := self._right.acquire(store)) is not None:
+            if self._ledger.world.clock is not None or (deadline is not None and time.monotonic() >= deadline):
+                raise refusal(self.queue, other)
+            time.sleep(WAIT_S)
+
+    def _release(self) -> None:
+        try:
+            with self._store().transaction() as transaction:
+                self._right.release(transaction)
+        except StoreError as error:
+            logger.warning("Could not end the recovery of log %s; its lease still has to expire: %s", self.name, error)
 
     def cleanup(self, older_than: datetime | timedelta | int = RETENTION) -> int:
         """Drop the data and results of entries that ended before a time; return the number of those entries.
@@ -229,6 +265,9 @@ class Wal(EntryMover):
             cutoff, last, dropped = cutoff_of(older_than, store.now()), 0, 0
             while True:
                 with store.reading() as reading:
+                    lease = recovery_of(reading, self.queue)
+                    if lease is not None:
+                        raise refusal(self.queue, lease)
                     old = reading.retention.slimmable(
                         before=cutoff, states=ENDED, queue=self.queue, after=last, limit=CLEANUP_BATCH
                     )
@@ -236,6 +275,7 @@ class Wal(EntryMover):
                     return dropped
                 last = old[-1]
                 with store.transaction() as transaction:
+                    require_no_recovery(transaction, self.queue)
                     transaction.retention.lock()
                     with transaction.maintenance.open(who=self.worker, why=f"cleanup of the log {self.name}") as door:
                         slimmed = transaction.retention.slim(old, before=cutoff, states=ENDED)
@@ -299,46 +339,6 @@ class Wal(EntryMover):
             logger.warning(
                 "Could not release entry %d; it stays claimed until its lease ends: %s", attempt.job.job_id, error
             )
-
-
-class _Gate:
-    """Admits appends and cleanups, or one recovery, but never both."""
-
-    def __init__(self, name: str) -> None:
-        self.shut = False  # from the start of a recovery until one has run through
-        self._name = name
-        self._recovering = False
-        self._inside = 0
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def passing(self) -> Iterator[None]:
-        with self._changed:
-            if self.shut:
-                raise self._refusal()
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._inside -= 1
-                self._changed.notify_all()
-
-    @contextmanager
-    def recovery(self) -> Iterator[None]:
-        with self._changed:
-            if self._recovering:
-                raise self._refusal()
-            self.shut = self._recovering = True
-            self._changed.wait_for(lambda: self._inside == 0)
-        try:
-            yield
-            self.shut = False
-        finally:
-            self._recovering = False
-
-    def _refusal(self) -> WalRecoveringError:
-        return WalRecoveringError(f"Log {self._name} is being recovered", context={"wal": self._name})
 
 
 def _ended_as(wanted: EntryStatus, entry_id: int, outcome: Job | Busy) -> WalEntry:

@@ -34,6 +34,7 @@ from holdfast.store import Declared, Lease, Store, Submission, Transaction
 from holdfast.store.effects import Effect
 
 if TYPE_CHECKING:
+    from holdfast.compat.wal_gate import RecoveryLease
     from holdfast.engine.ledger import Ledger
     from holdfast.store.transaction import Reading
 
@@ -234,13 +235,13 @@ class EntryMover:
         return outcome
 
     @contextmanager
-    def _beating(self) -> Iterator[None]:
-        """Send heartbeats for the claimed entries from a thread, as long as the block lasts."""
+    def _beating(self, right: RecoveryLease | None = None) -> Iterator[None]:
+        """Extend the leases of the claimed entries, and of a recovery, from a thread, as long as the block lasts."""
         if self._ledger.world.clock is not None:  # on a virtual clock there are no other threads
             yield
             return
         stopped = threading.Event()
-        thread = threading.Thread(target=self._beat, args=(stopped,), name=f"holdfast-{self.queue}", daemon=True)
+        thread = threading.Thread(target=self._beat, args=(stopped, right), name=f"holdfast-{self.queue}", daemon=True)
         thread.start()
         try:
             yield
@@ -248,13 +249,16 @@ class EntryMover:
             stopped.set()
             thread.join()
 
-    def _beat(self, stopped: threading.Event) -> None:
+    def _beat(self, stopped: threading.Event, right: RecoveryLease | None) -> None:
         while not stopped.wait(self.lease_s / BEATS_A_LEASE):
             leases = [(execution, self.lease_s) for execution in list(self._held.values())]
             try:
-                if leases:
+                if leases or right is not None:
                     with self._store().transaction() as transaction:
-                        transaction.executions.extend_leases(leases)
+                        if leases:
+                            transaction.executions.extend_leases(leases)
+                        if right is not None:
+                            right.extend(transaction)
             except HoldfastError as error:
                 logger.warning("A heartbeat of log %s failed; trying again: %s", self.name, error)
 

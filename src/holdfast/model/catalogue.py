@@ -70,6 +70,13 @@ PROMISES_OF_THE_LOG = {
     "EventualCompletion": Kept.IF_FAULTS_END,
     "ProgressUnderCrash": Kept.ALWAYS,
 }
+PROMISES_OF_TWO_CLIENTS = (
+    "NoStarvation of client 0",
+    "NoStarvation of client 1",
+    "EventualRecovery",
+    "EventualCompletion",
+    "ProgressUnderCrash",
+)
 PROMISES_OF_A_FLEET = {
     # Attempts are counted, so only an actor that crashes before each write can go on for ever.
     "every job ends or rests": Kept.IF_FAULTS_END,
@@ -127,6 +134,21 @@ RUNS = (
         lambda: published(clients=2, entries=2, operations=2),
         Outcome(generated=2_548_321, distinct=953_568),
         large=True,
+    ),
+    Run(
+        "published log, 2 clients apart",
+        lambda: published(clients=2, entries=2, operations=1, symmetric=False),
+        Outcome(generated=141_230, distinct=53_037, promises=dict.fromkeys(PROMISES_OF_TWO_CLIENTS, Kept.ALWAYS)),
+    ),
+    Run(
+        "published log: the entries of client 1 are not ended",
+        lambda: published(clients=2, entries=1, operations=1, symmetric=False, starved=1),
+        Outcome(
+            generated=718,
+            distinct=441,
+            promises=dict.fromkeys(PROMISES_OF_TWO_CLIENTS, Kept.ALWAYS)
+            | {"NoStarvation of client 1": Kept.NEVER, "EventualCompletion": Kept.NEVER},
+        ),
     ),
     Run(
         "log: effects in the ledger's own database",

@@ -54,11 +54,18 @@ class State(NamedTuple):
         return not any(entry.status is EntryStatus.PENDING for entry in self.wal)
 
 
-def published(*, clients: int, entries: int, operations: int) -> Model[State]:
-    """Return the published model with these bounds."""
+def published(
+    *, clients: int, entries: int, operations: int, symmetric: bool = True, starved: int | None = None
+) -> Model[State]:
+    """Return the published model with these bounds.
+
+    States that differ only in the order of clients count once, unless `symmetric` is False: promises to one client can
+    be checked only then. `starved` is a client whose entries are never ended: a flaw that NoStarvation must show.
+    """
+    orders = tuple(permutations(range(clients))) if symmetric else (tuple(range(clients)),)
     return Model(
         initial=State((), (0,) * (entries + 1), (Client(frozenset(), 1),) * clients, False, False, 1),
-        steps=partial(_steps, entries, operations),
+        steps=partial(_steps, entries, operations, starved),
         invariants={
             "TypeOK": partial(_type_ok, entries),
             "Durability": _durability,
@@ -80,7 +87,7 @@ def published(*, clients: int, entries: int, operations: int) -> Model[State]:
         fair=FAIR,
         faults=frozenset({"Crash"}),
         bound=partial(_bound, entries * clients * 2 + 1, operations * 2 + 1),
-        canonical=partial(_canonical, tuple(permutations(range(clients)))),
+        canonical=partial(_canonical, orders),
     )
 
 
@@ -88,7 +95,7 @@ def published(*, clients: int, entries: int, operations: int) -> Model[State]:
 # Actions
 
 
-def _steps(entries: int, operations: int, state: State) -> Iterator[tuple[str, State]]:
+def _steps(entries: int, operations: int, starved: int | None, state: State) -> Iterator[tuple[str, State]]:
     up = not state.crashed and not state.recovering
     if up:
         yield from _appended(entries, operations, state)
@@ -97,7 +104,7 @@ def _steps(entries: int, operations: int, state: State) -> Iterator[tuple[str, S
             if up:
                 yield "Cleanup", state._replace(wal=state.wal[:index] + state.wal[index + 1 :])
             continue
-        if not state.crashed:
+        if not state.crashed and entry.client != starved:
             yield "CompleteOperation", _completed(state, index)
             yield "FailOperation", _ended(state, index, EntryStatus.FAILED)
         if state.recovering:

@@ -38,7 +38,7 @@ from holdfast.engine.world import BETWEEN, Crash, World
 from holdfast.store import Lease
 from holdfast.store.effects import staged
 from holdfast.store.requests import ENGINE
-from holdfast.testing import VirtualClock
+from holdfast.testing import FAULTS, VirtualClock
 
 LEASE_S = 30.0
 SKEWS_S = (0, 0, 0, -2, 2, LEASE_S)
@@ -68,23 +68,30 @@ class Broken(AssertionError):
 
 
 class SimulationReport(NamedTuple):
-    """The result of some seeds: the number of crashes at each crash point, and the steps of the last seed."""
+    """The result of some seeds: crashes at each crash point, keys that two processes used, steps of the last seed."""
 
     deaths: Counter[str]
+    shared: int
     story: list[str]
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """How often each fault happened, by the names that the model of the write-ahead log gives them."""
+        return {name: self.deaths[point] for name, point in FAULTS.items()} | {"ConcurrentClients": self.shared}
 
 
 def simulate(url: str, seeds: Iterable[int], *, flaw: Flaw | None = None) -> SimulationReport:
     """Run these seeds one after the other on one ledger. Raise Broken if a promise is broken."""
     clock = VirtualClock()
-    deaths, story = Counter[str](), list[str]()
+    deaths, shared, story = Counter[str](), 0, list[str]()
     with Ledger(url, world=World(clock=clock)) as ledger, ledger.store.transaction() as transaction:
         transaction.execute(TABLE)
     for seed in seeds:
         simulation = Simulation(url, seed, clock, flaw=flaw)
         simulation.run()
         deaths, story = deaths + simulation.deaths, simulation.story
-    return SimulationReport(deaths, story)
+        shared += sum(len(processes) > 1 for processes in simulation.users.values())
+    return SimulationReport(deaths, shared, story)
 
 
 class _Process:
@@ -112,6 +119,7 @@ class Simulation:
         self._keys = [f"key-{number}" for number in range(keys)]
         self._answered: dict[str, int] = {}  # key → job id that was returned to the client
         self.deaths: Counter[str] = Counter()
+        self.users: dict[str, set[str]] = {key: set() for key in self._keys}  # the processes that submitted each key
         self._processes = [self._born() for _ in range(processes)]
 
     # -- the run ------------------------------------------------------------------------------------------------------
@@ -170,6 +178,7 @@ class Simulation:
 
     def _submit(self, process: _Process) -> None:
         key = self._chance.choice(self._keys)
+        self.users[key].add(process.name)
         payload = {"name": key, "variant": self._chance.choice((0, 0, 0, 1))}
         self._record(process, f"submits {key}, variant {payload['variant']}")
         try:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
 
-from holdfast import Cancel, Ledger, Quarantine, Snooze
+from holdfast import Call, Cancel, Ledger, Quarantine, Snooze
 from holdfast.compat import (
     Boundary,
     EntryStatus,
     InvalidStateTransitionError,
-    StateTransitionRaceError,
     Wal,
     WalEntry,
     WalRecoveringError,
@@ -25,7 +24,8 @@ from holdfast.compat import (
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt
-from holdfast.testing import Crash, VirtualClock, crash_at, virtual_world
+from holdfast.store import Admission, Transaction
+from holdfast.testing import FAULTS, Crash, VirtualClock, crash_at, virtual_world
 from tests.compat.support import rows
 from tests.compat.wal_support import append, apply, effects, make_storage, put, virtual_ledger
 
@@ -78,9 +78,12 @@ def test_recovery_replays_oldest_first_and_leaves_nothing_pending(wal: Wal, ledg
 
 
 @pytest.mark.req("W-03", "W-05", "W-14")
-def test_recovery_shuts_this_log_and_nobody_else_out(wal: Wal, ledger: Ledger, ledger_url: str) -> None:
+def test_recovery_shuts_its_log_to_every_process_and_no_other_log(
+    wal: Wal, ledger: Ledger, ledger_url: str, clock: VirtualClock
+) -> None:
     [first, second, third, fourth] = append(wal, 4)
-    other = Wal(ledger)
+    elsewhere = virtual_ledger(ledger_url, clock, seed=1)
+    other, second_log = Wal(elsewhere), Wal(elsewhere, name="second")
     answers: list[object] = []
 
     def during(entry: WalEntry, boundary: Boundary) -> None:
@@ -98,10 +101,21 @@ def test_recovery_shuts_this_log_and_nobody_else_out(wal: Wal, ledger: Ledger, l
             with pytest.raises(WalRecoveringError) as caught:
                 refused()
             assert (caught.value.code, caught.value.context) == ("wal_recovering", {"wal": "main"})
-        # The fleet submits, another object appends and cleans up, and entries can be ended, here too.
+        there: list[Callable[[], object]] = [
+            lambda: other.append("bob", "Create", b""),
+            lambda: other.append_with_idempotency("alice", 1, "Create", b"body 1"),
+            lambda: other.cleanup(0),
+            lambda: other.recover(apply),
+        ]
+        until = clock.after(LEASE_S).isoformat()
+        for refused in there:
+            with pytest.raises(WalRecoveringError) as caught:
+                refused()
+            assert caught.value.context == {"wal": "main", "holder": wal.worker, "until": until}
+        # The fleet submits, another log is open, and entries can be ended, here too.
         answers.append(ledger.submit("noop", {}).is_new)
-        answers.append(other.append_with_idempotency("bob", 1, "Create", b"")[1])
-        answers.append(other.cleanup(0))
+        answers.append(second_log.append_with_idempotency("bob", 1, "Create", b"")[1])
+        answers.append(second_log.cleanup(0))
         answers.append(wal.complete(third, "by hand", effects=[put(wal.get(third))]).status)
         answers.append(wal.fail(fourth, "by hand").status)
         answers.append(wal.complete(first, "by hand too", effects=[put(entry)]).status)
@@ -112,8 +126,10 @@ def test_recovery_shuts_this_log_and_nobody_else_out(wal: Wal, ledger: Ledger, l
     assert effects(ledger_url) == {first: 1, second: 1, third: 1}
     assert [wal.get(first).result, wal.get(third).result] == ["by hand too", "by hand"]
     assert not wal.recovering
-    # What another process appended meanwhile was not left by a crash: it belongs to that process.
-    assert [entry.client for entry in wal.pending_entries()] == ["bob"]
+    assert wal.pending_entries() == []
+    assert [entry.client for entry in second_log.pending_entries()] == ["bob"]
+    assert other.append("bob", "Create", b"") > fourth  # its own refused recovery has not shut it
+    elsewhere.close()
 
 
 @pytest.mark.req("W-05")
@@ -121,14 +137,14 @@ def test_recovery_waits_for_an_append_that_is_under_way(real: Ledger) -> None:
     wal = Wal(real)
     append(wal, 1)
     inside, go = threading.Event(), threading.Event()
-    submitted = real.submit
+    submitted = real.submit_in
 
-    def slow(*args: object, **given: object) -> object:
+    def slow(transaction: Transaction, calls: Sequence[Call]) -> list[Admission]:
         inside.set()
         assert go.wait(30)
-        return submitted(*args, **given)  # type: ignore[arg-type]
+        return submitted(transaction, calls)
 
-    real.submit = slow  # type: ignore[method-assign, assignment]
+    real.submit_in = slow  # type: ignore[method-assign, assignment]
     with ThreadPoolExecutor(2) as threads:
         appending = threads.submit(wal.append, "alice", "Create", b"late")
         assert inside.wait(30)
@@ -359,11 +375,10 @@ def test_recovery_comes_through_within_three_seconds(ledger_url: str, clock: Vir
     crashed_ms, checked = clock.monotonic() * 1000, 0
     with virtual_ledger(ledger_url, clock, seed=2) as ledger:
         wal = Wal(ledger)
-        while wal.recovering or wal.pending_count():
+        while wal.pending_count():
             try:
                 wal.recover(apply)
-            except StateTransitionRaceError:  # the dead one's lease still lives, and there is no waiting here
-                assert wal.recovering
+            except WalRecoveringError:  # the crashed one's lease still lives, and there is no waiting here
                 assert wal.pending_count() == 5
                 clock.advance(0.01)
                 checked += 1
@@ -409,7 +424,7 @@ def test_a_recovery_that_was_overtaken_changes_nothing(ledger_url: str, clock: V
         def away(entry: WalEntry, boundary: Boundary) -> str:
             apply(entry, boundary)
             if entry.id == first:
-                with pytest.raises(StateTransitionRaceError) as caught:
+                with pytest.raises(WalRecoveringError) as caught:
                     other.recover(apply)
                 assert caught.value.context["holder"] == "wal-main-virtual-0-1"
                 clock.advance(LEASE_S)
@@ -477,11 +492,10 @@ def test_a_slow_apply_keeps_its_entry(real: Ledger, ledger_url: str) -> None:
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(slow.recover, takes_long)
         assert begun.wait(30)
-        with pytest.raises(StateTransitionRaceError) as caught:
+        with pytest.raises(WalRecoveringError) as caught:
             other.recover(apply, wait_s=0.5)
-        assert (caught.value.context["entry"], caught.value.context["holder"]) == (entry_id, slow.worker)
-        assert other.recovering
-        assert other.recover(apply) == WalRecovery(completed=(entry_id,))  # waits until it is done
+        assert (caught.value.context["wal"], caught.value.context["holder"]) == ("main", slow.worker)
+        assert other.recover(apply) == WalRecovery()  # waits until it is done
         assert running.result(60) == WalRecovery(completed=(entry_id,))
     assert (slow.get(entry_id).result, slow.get(entry_id).attempts) == ("slow", 1)
     assert effects(ledger_url) == {entry_id: 1}
@@ -498,4 +512,51 @@ def test_what_a_dead_process_held_is_waited_for(real: Ledger, ledger_url: str) -
     assert 0.3 < time.monotonic() - began < 30
     with pytest.raises(InvalidStateTransitionError):
         dead.fail(entry_id, "too late")
+    assert effects(ledger_url) == {entry_id: 1}
+
+
+@pytest.mark.req("W-05", "W-03")
+def test_a_recovery_waits_for_the_append_of_another_process_that_is_not_durable_yet(real: Ledger) -> None:
+    """The append has looked for a recovery and found none: the recovery begins after it, and sees its entry."""
+    wal = Wal(real)
+    inside, go = threading.Event(), threading.Event()
+    with Ledger(real.url or "") as elsewhere, ThreadPoolExecutor(2) as threads:
+        other = Wal(elsewhere)
+        other.pending_count()
+        submitted = elsewhere.submit_in
+
+        def slow(transaction: Transaction, calls: Sequence[Call]) -> list[Admission]:
+            admissions = submitted(transaction, calls)
+            inside.set()
+            assert go.wait(30)
+            return admissions
+
+        elsewhere.submit_in = slow  # type: ignore[method-assign, assignment]
+        appending = threads.submit(other.append, "alice", "Create", b"late")
+        assert inside.wait(30)
+        recovering = threads.submit(wal.recover, apply)
+        time.sleep(0.3)
+        assert not recovering.done()
+        go.set()
+        assert recovering.result(30).completed == (appending.result(30),)
+
+
+@pytest.mark.req("W-15")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_faults_of_the_published_simulation(fault: str, ledger: Ledger, ledger_url: str) -> None:
+    """Whatever the fault, a client that repeats its key and a recovery leave one entry that took effect once."""
+    with crash_at(fault):
+        wal = Wal(ledger)
+        entry_id, _ = wal.append_with_idempotency("alice", 1, "Create", b"body")
+        wal.execute(entry_id, apply)
+    clock = ledger.world.clock
+    assert isinstance(clock, VirtualClock)
+    clock.advance(LEASE_S)
+    after = Wal(ledger)
+    found = after.find_by_idempotency_key("alice", 1)
+    left = {"CrashDuringWalAppend": None, "CrashDuringWalComplete": COMPLETED}.get(fault, PENDING)
+    assert (found and found.status) == left
+    entry_id, is_new = after.append_with_idempotency("alice", 1, "Create", b"body")
+    assert is_new is (found is None)
+    assert after.recover(apply).completed == (() if left is COMPLETED else (entry_id,))
     assert effects(ledger_url) == {entry_id: 1}
