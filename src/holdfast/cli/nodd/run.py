@@ -5,16 +5,21 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.nodd.ends import Ends
 from holdfast.cli.nodd.ends import words as counts_in_words
 from holdfast.cli.nodd.options import Endpoint, Own, Region, TelemetryTarget
+from holdfast.cli.nodd.processes import run_processes
 from holdfast.core.errors import InputError
 from holdfast.engine.ledger import Ledger
 from holdfast.nodd import catalog as catalogue
@@ -54,6 +59,9 @@ def run(
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, max=256, help="Maximum number of units at the same time.")
     ] = 8,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, max=64, help="Number of processes, each with its own concurrency.")
+    ] = 1,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Stop when the queue is empty and no job is due.")
     ] = False,
@@ -76,42 +84,98 @@ def run(
         )
     if not queue and (ack_after_work or verify_sns):
         raise InputError("--ack-after-work and --verify-sns need --queue.", next_step="Add --queue URL.")
-    signatures = Signatures() if verify_sns else None
-    sink = start(telemetry, "holdfast-nodd")
-    datasets = with_own(own)
-    with Ledger(location.url, schema=location.schema, create=False) as ledger:
-        prepare(ledger.store)
-        reporter = _reporting(sink, ledger)
-        settings = IngestSettings(
-            datasets=datasets,
-            source=S3Source(datasets.buckets(), endpoint=endpoint, region=region),
-            catalog=catalog,
-            rules=rules_from(rules) if rules else GovernanceRules(),
-            reporter=reporter,
-        )
-        declare(ledger, settings)
-        feed = None
-        if queue:
-            read = Queue(queue, endpoint=endpoint, region=region)
-            feed = Feed(ledger.store, read, datasets, reporter=reporter, bus=ledger.bus, signatures=signatures)
-        answer = None
-        if until_idle:
-            answer = _until_idle(ledger, feed, concurrency)
-        else:
-            _until_stopped(ledger, feed, concurrency, datasets, ack_after_work=ack_after_work)
-        _end(reporter, sink)
-    return answer
+    settings = RunSettings(
+        url=location.url,
+        schema=location.schema,
+        queue=queue,
+        catalog=catalog,
+        rules=rules,
+        concurrency=concurrency,
+        ack_after_work=ack_after_work,
+        verify_sns=verify_sns,
+        telemetry=telemetry,
+        own=own,
+        endpoint=endpoint,
+        region=region,
+    )
+    if until_idle:
+        return _until_idle(settings, processes)
+    if processes == 1:
+        settings.work_until_stopped()
+    else:
+        run_processes(settings.work_until_stopped, processes)
+    return None
 
 
-def _until_idle(ledger: Ledger, feed: Feed | None, concurrency: int) -> Answer:
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `nodd run`; another process gets them as they are."""
+
+    url: str
+    schema: str
+    queue: str | None
+    catalog: Path | None
+    rules: Path | None
+    concurrency: int
+    ack_after_work: bool
+    verify_sns: bool
+    telemetry: Target
+    own: Path | None
+    endpoint: str | None
+    region: str
+
+    def read_queue(self) -> dict[str, int]:
+        """Read all messages of the queue, and return the number of notices by fate."""
+        fates: Counter[str] = Counter()
+        with self._opened() as (_, feed, _):
+            while feed is not None and (polled := feed.poll(wait_s=0)).received:
+                fates.update(polled.fates)
+        return dict(sorted(fates.items()))
+
+    def work_until_idle(self) -> dict[str, int]:
+        """Run jobs until none is due; return the number of attempts by end."""
+        with self._opened() as (ledger, _, _):
+            ends = Ends(ledger.bus)
+            return ends.counted(ledger.run_until_idle(concurrency=self.concurrency))
+
+    def work_until_stopped(self) -> None:
+        """Read the queue and run jobs until SIGTERM or SIGINT."""
+        with self._opened() as (ledger, feed, datasets):
+            _until_stopped(ledger, feed, self.concurrency, datasets, ack_after_work=self.ack_after_work)
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Ledger, Feed | None, Datasets]]:
+        """Open the ledger with the operations and the queue; send the last telemetry at the end."""
+        signatures = Signatures() if self.verify_sns else None
+        sink = start(self.telemetry)
+        datasets = with_own(self.own)
+        with Ledger(self.url, schema=self.schema, create=False) as ledger:
+            prepare(ledger.store)
+            reporter = _reporting(sink, ledger)
+            ingest = IngestSettings(
+                datasets=datasets,
+                source=S3Source(datasets.buckets(), endpoint=self.endpoint, region=self.region),
+                catalog=self.catalog,
+                rules=rules_from(self.rules) if self.rules else GovernanceRules(),
+                reporter=reporter,
+            )
+            declare(ledger, ingest)
+            feed = None
+            if self.queue:
+                read = Queue(self.queue, endpoint=self.endpoint, region=self.region)
+                feed = Feed(ledger.store, read, datasets, reporter=reporter, bus=ledger.bus, signatures=signatures)
+            yield ledger, feed, datasets
+            _end(reporter, sink)
+
+
+def _until_idle(settings: RunSettings, processes: int) -> Answer:
     """Read all messages of the queue, then run jobs until none is due."""
-    fates: dict[str, int] = {}
-    while feed is not None and (polled := feed.poll(wait_s=0)).received:
-        fates = {name: fates.get(name, 0) + polled.fates.get(name, 0) for name in {*fates, *polled.fates}}
-    fates = dict(sorted(fates.items()))
-    ends = Ends(ledger.bus)
-    done = ledger.run_until_idle(concurrency=concurrency)
-    ended = ends.counted(done)
+    fates = settings.read_queue() if settings.queue else {}
+    if processes == 1:
+        ended = settings.work_until_idle()
+    else:
+        counts = run_processes(settings.work_until_idle, processes)
+        ended = {end: sum(count[end] for count in counts) for end in (counts[0] if counts else ())}
+    done = sum(ended.values())
     text = f"Messages: {counts_in_words(fates) or 'none'}. Executions: {done}"
     text += f" ({counts_in_words(ended)})." if done else "."
     return Answer({"fates": fates, "executions": done, "ended": ended}, text)
