@@ -1,4 +1,4 @@
-"""A console over a new ledger of each kind."""
+"""Consoles over new ledgers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,55 @@ from pathlib import Path
 import pytest
 
 from tests.console.sites import Site
+from tests.support.ledgers import new_ledger
+from tests.support.postgres import Server
 
 
-@pytest.fixture
-def site(ledger_url: str, tmp_path: Path) -> Iterator[Site]:
-    """A console over a dev ledger of each kind in turn, with accounts."""
-    site = Site(ledger_url, tmp_path)
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A console over a dev ledger of each kind in turn, with accounts. The tests of a module share it."""
+    yield from made(request, tmp_path_factory, "dev")
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+def prod_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A console over a prod ledger of each kind in turn. The tests of a module share it."""
+    yield from made(request, tmp_path_factory, "prod")
+
+
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, environment: str) -> Iterator[Site]:
+    """Yield a console over a new ledger of an environment."""
+    folder = tmp_path_factory.mktemp("console")
+    if request.param == "sqlite":
+        url = f"sqlite:///{folder / 'ledger.db'}"
+        new_ledger(environment).to_file(url)
+        site = Site(url, folder)
+        yield site
+        site.close()
+        return
+    server: Server = request.getfixturevalue("pg_server")
+    url, _ = new_ledger(environment).to_database(server)
+    site = Site(url, folder)
+    yield site
+    site.close()
+    server.start()
+    server.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A console over a SQLite ledger that the tests of a module share."""
+    folder = tmp_path_factory.mktemp("console")
+    url = f"sqlite:///{folder / 'ledger.db'}"
+    new_ledger().to_file(url)
+    site = Site(url, folder)
     yield site
     site.close()
 
 
 @pytest.fixture
 def local_site(new_sqlite_ledger: str, tmp_path: Path) -> Iterator[Site]:
-    """A console over a SQLite ledger, for what does not depend on the database."""
+    """A console over a SQLite ledger of its own, for tests that change accounts."""
     site = Site(new_sqlite_ledger, tmp_path)
     yield site
     site.close()

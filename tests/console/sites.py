@@ -1,18 +1,22 @@
 """What tests of the console share: a console over a ledger, people who log in, and programs with tokens.
 
-Invariants: every client has its own cookies; the passwords are hashed cheaply, because tests log in often.
+Invariants: every client has its own cookies; the passwords are hashed cheaply, because tests log in often; requests run
+in one event loop of this process, without a server.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 from litestar import Litestar
-from litestar.testing import TestClient
 
 from holdfast import Ledger
 from holdfast.console.app import create_app
@@ -35,6 +39,28 @@ PEOPLE = {
 passwords.COST = 1 << 4
 
 
+@cache
+def loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop that all clients share, in a thread of its own."""
+    made = asyncio.new_event_loop()
+    threading.Thread(target=made.run_forever, name="console-tests", daemon=True).start()
+    return made
+
+
+class Transport(httpx.BaseTransport):
+    """Calls an ASGI application; Litestar's own test client leaves streams open that pytest then reports."""
+
+    def __init__(self, app: Any) -> None:
+        self._asgi = httpx.ASGITransport(app, raise_app_exceptions=True, client=("127.0.0.1", 1))
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        async def answer() -> httpx.Response:
+            found = await self._asgi.handle_async_request(request)
+            return httpx.Response(found.status_code, headers=found.headers, content=await found.aread())
+
+        return asyncio.run_coroutine_threadsafe(answer(), loop()).result(60)
+
+
 class Site:
     """A console under test."""
 
@@ -49,15 +75,15 @@ class Site:
         given = {"accounts": self.file, "origins": (ORIGIN,), **settings}
         self.app: Litestar = create_app(self.ledger, ConsoleSettings(**given))
 
-    def client(self) -> TestClient[Litestar]:
+    def client(self) -> httpx.Client:
         """Return a client without a session."""
-        return TestClient(self.app, base_url=ORIGIN)
+        return httpx.Client(transport=Transport(self.app), base_url=ORIGIN)
 
     @contextmanager
     def person(self, name: str, password: str = PASSWORD) -> Iterator[Person]:
         """Yield the browser of a person who has logged in."""
         with self.client() as client:
-            person = Person(client, self.app)
+            person = Person(client)
             answer = client.post(
                 "/login", data={"name": name, "password": password}, headers={"Origin": ORIGIN}, follow_redirects=False
             )
@@ -69,6 +95,7 @@ class Site:
         return self.tokens.add(name, owner="ann", role=role, queues=queues, operations=operations)
 
     def close(self) -> None:
+        self.app.state.console.close()
         self.ledger.close()
         self.database.close()
 
@@ -76,8 +103,8 @@ class Site:
 class Person:
     """The browser of a person: it sends the Origin and the token of its pages with every form."""
 
-    def __init__(self, client: TestClient[Litestar], app: Litestar) -> None:
-        self.client, self._app = client, app
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
 
     def get(self, path: str) -> Any:
         return self.client.get(path, follow_redirects=False)

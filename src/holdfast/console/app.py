@@ -20,6 +20,7 @@ from litestar.template import TemplateConfig
 from holdfast.console.assets import load_assets, static_file
 from holdfast.console.context import Console
 from holdfast.console.pages import PAGES
+from holdfast.console.posts import POSTS
 from holdfast.console.problems import PROBLEM_JSON, Problem, problem_of, problem_of_status, problem_of_unknown
 from holdfast.console.render import base_of, error_page
 from holdfast.console.security.callers import Caller
@@ -57,7 +58,7 @@ def create_app(where: Ledger | Store[Any], settings: ConsoleSettings | None = No
     settings = settings or ConsoleSettings()
     console = Console(ledger, settings)
     app = Litestar(
-        route_handlers=[static_file, Login, *PAGES],
+        route_handlers=[static_file, Login, *PAGES, *POSTS],
         path=settings.base_path or None,
         guards=[protect],
         dependencies={

@@ -16,7 +16,7 @@ from holdfast.console.security.sessions import Sessions
 from holdfast.console.security.tokens import Tokens
 from holdfast.console.settings import ConsoleSettings
 from holdfast.core.environments import DEV
-from holdfast.core.errors import RefusedError
+from holdfast.core.errors import GovernanceError, RefusedError
 from holdfast.engine.ledger import Ledger
 from holdfast.governance.approval import environment_of
 from holdfast.store import Store
@@ -58,6 +58,17 @@ class Console:
         """Return the person at a console without accounts."""
         roles = frozenset({Role.VIEWER, Role.OPERATOR, Role.APPROVER})
         return Caller(name=LOCAL, kind=CallerKind.OPEN, roles=roles, csrf_token=self._csrf_token)
+
+    def check_password(self, name: str, password: str, address: str) -> None:
+        """Raise GovernanceError unless this is the password of an account that can log in; failures are limited."""
+        self.limiter.begin(name, address)
+        if self.accounts is None or self.accounts.check_password(name, password) is None:
+            raise GovernanceError(
+                "The name or the password is wrong.",
+                code="login_failed",
+                next_step="Try again. To set a new password: `holdfast console users passwd NAME`.",
+            )
+        self.limiter.succeeded(name, address)
 
     def close(self) -> None:
         """Close the file of accounts; the ledger belongs to the caller of `create_app`."""

@@ -314,9 +314,14 @@ class Ledger:
         """Return the calls that a job staged as submissions under keys of its own: `<job_id>/<n>`."""
         return keyed(attempt.job.job_id, self._open().prepared(calls, transaction))
 
-    def submit_in(self, transaction: Transaction, calls: Sequence[Call], parent: int | None = None) -> list[Admission]:
-        """Submit calls in a transaction of this ledger; with `parent`, as the follow-ups of that job."""
-        return self._open().submit_in(transaction, calls, parent) if calls else []
+    def submit_in(
+        self, transaction: Transaction, calls: Sequence[Call], parent: int | None = None, **signed: str | None
+    ) -> list[Admission]:
+        """Submit calls in a transaction of this ledger; with `parent`, as the follow-ups of that job.
+
+        `actor` and `reason`, if given, are what the journal says; else it names the client.
+        """
+        return self._open().submit_in(transaction, calls, parent, **signed) if calls else []
 
     # -- writing ------------------------------------------------------------------------------------------------------
 

@@ -47,11 +47,13 @@ class OpenedLedger:
         """Record calls, all or none, in one transaction with whatever else this process writes."""
         return self._admitted(calls, self._submitted)
 
-    def submit_in(self, transaction: Transaction, calls: Sequence[Call], parent: int | None = None) -> list[Admission]:
+    def submit_in(
+        self, transaction: Transaction, calls: Sequence[Call], parent: int | None = None, **signed: str | None
+    ) -> list[Admission]:
         """Record calls in a caller's transaction; with `parent`, as the follow-ups of that job."""
 
         def write(submissions: list[Submission]) -> list[Admission]:
-            return transaction.jobs.submit(submissions if parent is None else keyed(parent, submissions))
+            return transaction.jobs.submit(submissions if parent is None else keyed(parent, submissions), **signed)
 
         return self._admitted(calls, write, transaction)
 

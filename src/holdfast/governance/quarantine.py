@@ -271,10 +271,13 @@ class QuarantineResult(msgspec.Struct, frozen=True):
     changed: bool
 
 
-def add(store: Store[Any], job_id: int, code: str, *, operator: str, reason: str) -> QuarantineResult:
+def add(
+    store: Store[Any], job_id: int, code: str, *, operator: str, reason: str, version: int | None = None
+) -> QuarantineResult:
     """Quarantine a pending or failed job under a known reason or a code of your own, and return it.
 
-    Raise InvalidStateTransitionError if the job is neither.
+    Raise InvalidStateTransitionError if the job is neither, StateTransitionRaceError if it has another version than
+    the given one.
     """
     who, why = actor_and_reason(operator, reason)
     if not _CODE.fullmatch(code) or code == CANCELLED:
@@ -287,6 +290,7 @@ def add(store: Store[Any], job_id: int, code: str, *, operator: str, reason: str
     def once() -> QuarantineResult:
         with store.transaction() as transaction:
             job = transaction.jobs.get(job_id)
+            require_version(job, version)
             [answer] = transaction.jobs.rule([(job, Quarantine(code, why))], actor=who, reason=why)
             if isinstance(answer, Refused):
                 error = StateTransitionRaceError if answer.code == "race" else InvalidStateTransitionError
@@ -295,6 +299,16 @@ def add(store: Store[Any], job_id: int, code: str, *, operator: str, reason: str
             return QuarantineResult(transaction.jobs.get(job_id), changed=bool(answer.steps))
 
     return retry_races(once)
+
+
+def require_version(job: Job, version: int | None) -> None:
+    """Raise StateTransitionRaceError if a job has moved since a person saw it, at the given version."""
+    if version is not None and job.version != version:
+        raise StateTransitionRaceError(
+            f"Job {job.job_id} has changed meanwhile: it is {job.state}, version {job.version}, not {version}.",
+            next_step=f"Look at it again: `holdfast show {job.job_id}`.",
+            context={"job_id": job.job_id, "state": job.state, "version": job.version, "expected": version},
+        )
 
 
 def purge(store: Store[Any], older_than: timedelta, *, operator: str, reason: str, apply: bool) -> GcReport:

@@ -130,11 +130,15 @@ class Schedules:
 
         self._ledger.perform(write)
 
-    def trigger(self, name: str) -> int:
-        """Submit the job of a schedule now, beside its ticks; return the job's id."""
+    def trigger(self, name: str, *, actor: str | None = None, reason: str | None = None) -> int:
+        """Submit the job of a schedule now, beside its ticks; return the job's id.
+
+        The journal names the actor and the reason; without them, the client `schedule`.
+        """
         with self._ledger.store.reading() as reading:
             found = get(reading, name)
-        return self._ledger.submit(found.schedule.call(name, self._ledger.store.now(), manual=True)).job_id
+        call = found.schedule.call(name, self._ledger.store.now(), manual=True)
+        return self._ledger.perform(lambda tx: self._ledger.submit_in(tx, [call], actor=actor, reason=reason))[0].job_id
 
     def _set_paused(self, name: str, actor: str, reason: str, *, paused: bool) -> bool:
         def write(tx: Transaction) -> bool:

@@ -6,7 +6,6 @@ queues or operations sees and changes nothing outside of them.
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 
 import msgspec
@@ -31,15 +30,16 @@ class Permission(StrEnum):
     SUBMIT = "submit"
     OPERATE = "operate"
     APPROVE = "approve"
+    REVOKE = "revoke"  # a grant: an operator's own or another's, and an approver's
 
 
 PERMISSIONS = {
     Role.VIEWER: frozenset({Permission.VIEW}),
     Role.SUBMITTER: frozenset({Permission.VIEW, Permission.SUBMIT}),
-    Role.OPERATOR: frozenset({Permission.VIEW, Permission.SUBMIT, Permission.OPERATE}),
-    Role.APPROVER: frozenset({Permission.VIEW, Permission.APPROVE}),
+    Role.OPERATOR: frozenset({Permission.VIEW, Permission.SUBMIT, Permission.OPERATE, Permission.REVOKE}),
+    Role.APPROVER: frozenset({Permission.VIEW, Permission.APPROVE, Permission.REVOKE}),
 }
-WRITES = frozenset({Permission.SUBMIT, Permission.OPERATE, Permission.APPROVE})
+WRITES = frozenset(Permission) - {Permission.PUBLIC, Permission.VIEW}
 
 
 class CallerKind(StrEnum):
@@ -60,7 +60,6 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     operations: frozenset[str] = frozenset()  # empty: all
     csrf_token: str = ""
     session_id: str = ""
-    password_at: datetime | None = None  # when the person last entered the password
 
     @property
     def actor(self) -> str:

@@ -29,7 +29,7 @@ CREATE TABLE tokens (
 ) STRICT;
 CREATE TABLE sessions (
   digest TEXT PRIMARY KEY, account TEXT NOT NULL REFERENCES accounts (name), csrf_token TEXT NOT NULL,
-  created_at TEXT NOT NULL, seen_at TEXT NOT NULL, password_at TEXT NOT NULL
+  created_at TEXT NOT NULL, seen_at TEXT NOT NULL
 ) STRICT;
 CREATE INDEX sessions_of ON sessions (account);
 """

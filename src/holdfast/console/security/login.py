@@ -85,22 +85,10 @@ class Login(Controller):
 
 def begin_session(console: Console, name: str, password: str, address: str) -> str:
     """Return the id of a new session; raise GovernanceError for a wrong name or password, or too many of them."""
-    check_password(console, name, password, address)
+    console.check_password(name, password, address)
     if console.sessions is None:
         raise GovernanceError("This console has no accounts.", code="login_failed")
     return console.sessions.begin(name)
-
-
-def check_password(console: Console, name: str, password: str, address: str) -> None:
-    """Raise GovernanceError unless this is the password of an account that can log in; failures are limited."""
-    console.limiter.begin(name, address)
-    if console.accounts is None or console.accounts.check_password(name, password) is None:
-        raise GovernanceError(
-            "The name or the password is wrong.",
-            code="login_failed",
-            next_step="Try again. To set a new password: `holdfast console users passwd NAME`.",
-        )
-    console.limiter.succeeded(name, address)
 
 
 def address_of(request: Request[Any, Any, Any]) -> str:

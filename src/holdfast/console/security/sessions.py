@@ -34,9 +34,8 @@ class Sessions:
                 (time_text(at - IDLE), time_text(at - LONGEST)),
             )
             connection.execute(
-                "INSERT INTO sessions (digest, account, csrf_token, created_at, seen_at, password_at)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                (digest_of(session_id), account, secrets.token_urlsafe(32), *[time_text(at)] * 3),
+                "INSERT INTO sessions (digest, account, csrf_token, created_at, seen_at) VALUES (?, ?, ?, ?, ?)",
+                (digest_of(session_id), account, secrets.token_urlsafe(32), time_text(at), time_text(at)),
             )
         return session_id
 
@@ -44,13 +43,13 @@ class Sessions:
         """Return the person of a session; None if there is no such session, or it has ended."""
         digest, at = digest_of(session_id), now()
         rows = self._database.read(
-            "SELECT s.account, s.csrf_token, s.created_at, s.seen_at, s.password_at, a.roles FROM sessions s"
+            "SELECT s.account, s.csrf_token, s.created_at, s.seen_at, a.roles FROM sessions s"
             " JOIN accounts a ON a.name = s.account AND a.disabled_at IS NULL WHERE s.digest = ?",
             (digest,),
         )
         if not rows:
             return None
-        account, csrf_token, created_at, seen_at, password_at, roles = map(str, rows[0])
+        account, csrf_token, created_at, seen_at, roles = map(str, rows[0])
         if time_from(seen_at) < at - IDLE or time_from(created_at) < at - LONGEST:
             return None
         if time_from(seen_at) < at - SEEN:
@@ -62,7 +61,6 @@ class Sessions:
             roles=frozenset(Role(word) for word in roles.split(",")),
             csrf_token=csrf_token,
             session_id=session_id,
-            password_at=time_from(password_at),
         )
 
     def end(self, session_id: str) -> None:

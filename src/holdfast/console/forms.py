@@ -1,0 +1,138 @@
+"""The forms that pages post: their fields as text, and what the acts need of them.
+
+Invariants: a field that is left empty counts as missing; a number out of its range is refused.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.console.governed_acts import GrantRequest
+from holdfast.console.selections import ReplaySelection
+from holdfast.core.authority import Act
+from holdfast.core.errors import InputError
+
+NUMBER_MAX = 2**63 - 1
+TTL_MINUTES_MAX = 30 * 24 * 60
+
+
+class ActForm(msgspec.Struct, frozen=True):
+    """The fields of every form; a number is a text, because a form sends an empty text for none."""
+
+    reason: str = ""
+    version: str = ""
+    grant_id: str = ""
+    code: str = ""
+
+
+class ApproveForm(msgspec.Struct, frozen=True):
+    """The approval of a grant."""
+
+    reason: str = ""
+    password: str = ""
+
+
+class GrantForm(msgspec.Struct, frozen=True):
+    """The request of a grant."""
+
+    action: str = ""
+    target: str = ""
+    reason: str = ""
+    rollback_plan: str = ""
+    executor: str = ""
+    plan: str = ""
+    manifest: str = ""
+    ttl_minutes: str = ""
+
+    def request(self) -> GrantRequest:
+        """Return the grant to request; raise InputError for a value that is not valid."""
+        minutes = number(self.ttl_minutes, "ttl_minutes", TTL_MINUTES_MAX)
+        return GrantRequest(
+            action=_action(self.action),
+            target=self.target,
+            reason=self.reason,
+            rollback_plan=self.rollback_plan,
+            executor=self.executor or None,
+            plan=self.plan or None,
+            manifest=self.manifest or None,
+            ttl_s=None if minutes is None else minutes * 60,
+        )
+
+
+class ReplayForm(msgspec.Struct, frozen=True):
+    """The run of a replay: the selection as its address has it, what the dry run showed, and the typed number."""
+
+    queue: str = ""
+    operation: str = ""
+    code: str = ""
+    jobs: str = ""
+    since: str = ""
+    until: str = ""
+    limit: str = ""
+    candidates_hash: str = ""
+    total: str = ""
+    reason: str = ""
+    replay_reason: str = "incident"
+    grant_id: str = ""
+
+    def selection(self) -> ReplaySelection:
+        """Return the selection; raise InputError for a value that is not valid."""
+        return ReplaySelection(
+            queues=_list(self.queue),
+            operations=_list(self.operation),
+            error_codes=_list(self.code),
+            jobs=tuple(word.strip() for word in self.jobs.split(",") if word.strip()),
+            since=_time(self.since, "since"),
+            until=_time(self.until, "until"),
+            limit=number(self.limit, "limit"),
+        )
+
+
+class ReleaseForm(msgspec.Struct, frozen=True):
+    """The release of several quarantined jobs; `job_ids` is sent once for each job, or with commas."""
+
+    job_ids: list[str] | str = ""
+    expected: str = ""
+    reason: str = ""
+    grant_id: str = ""
+    rollback_plan: str = ""
+
+    def ids(self) -> list[int]:
+        """Return the ids of the jobs; raise InputError for one that is none."""
+        text = self.job_ids if isinstance(self.job_ids, str) else ",".join(self.job_ids)
+        found = [number(word.strip(), "job_ids") for word in text.split(",") if word.strip()]
+        return [one for one in found if one is not None]
+
+
+def number(text: str, field: str, most: int = NUMBER_MAX) -> int | None:
+    """Return the number of a field, None for an empty one; raise InputError if it is none, or out of range."""
+    if not text.strip():
+        return None
+    word = text.strip()
+    if not (word.isascii() and word.isdigit() and len(word) <= len(str(NUMBER_MAX)) and 1 <= int(word) <= most):
+        raise InputError(f"{field} must be a whole number from 1 to {most}.", context={"field": field})
+    return int(word)
+
+
+def _time(text: str, field: str) -> datetime | None:
+    if not text.strip():
+        return None
+    try:
+        return msgspec.convert(text.strip(), datetime)
+    except msgspec.ValidationError:
+        raise InputError(f"{field} must be a time, such as 2030-01-31T12:00:00Z.", context={"field": field}) from None
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return (text,) if text.strip() else ()
+
+
+def _action(text: str) -> Act:
+    try:
+        return Act(text)
+    except ValueError:
+        raise InputError(
+            "Unknown action.", next_step=f"Choose one of: {', '.join(Act)}.", context={"field": "action"}
+        ) from None

@@ -1,0 +1,299 @@
+"""The acts that need a permission, and the permissions themselves: releases, replays, and grants.
+
+Invariants: as in `acts.py`; a person approves with the password, at the moment of the approval, and never what they
+requested themselves, by whatever way; a replay runs exactly what its dry run showed, or not at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.console.acts import reason_given, seen_job
+from holdfast.console.context import Console
+from holdfast.console.security.callers import Caller, CallerKind
+from holdfast.core.authority import CLAIMED, CONSOLE, TTL, Act, Wanted, approval_text
+from holdfast.core.environments import PROD
+from holdfast.core.errors import ApprovalError, GovernanceError, InputError
+from holdfast.core.governed import Grant
+from holdfast.core.selection import Selection
+from holdfast.governance import grants, release_runs, releases
+from holdfast.governance.approval import Identity, existing_grant
+from holdfast.governance.quarantine import QuarantineFilters
+from holdfast.governance.release_runs import ReleaseReport, ReleaseRequest
+from holdfast.governance.releases import BulkRelease, ReleaseResult
+from holdfast.governance.replay import replay
+from holdfast.governance.replay.replay import DryRun, ReplayReport
+
+logger = logging.getLogger("holdfast")
+
+START_S = 30.0  # how long an act waits for the first batch of a run; the run goes on in any case
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Releases
+
+
+def release(
+    console: Console,
+    caller: Caller,
+    job_id: int,
+    *,
+    reason: str,
+    grant_id: int | None = None,
+    version: int | None = None,
+) -> ReleaseResult:
+    """Release a quarantined job under a grant, which is consumed; in dev one is made."""
+    why = reason_given(reason)
+    seen_job(console, caller, job_id, version)
+    return releases.release(console.ledger, job_id, operator=caller.actor, reason=why, grant_id=grant_id)
+
+
+def plan_release(
+    console: Console,
+    caller: Caller,
+    which: QuarantineFilters | Sequence[int],
+    *,
+    expected: int | None = None,
+    grant_id: int | None = None,
+) -> BulkRelease:
+    """Return the jobs that a release would put back and the grant that it needs; nothing is written."""
+    caller.require_unlimited()
+    return releases.plan_release(console.store, which, operator=caller.actor, expected=expected, grant_id=grant_id)
+
+
+def release_many(
+    console: Console,
+    caller: Caller,
+    which: QuarantineFilters | Sequence[int],
+    *,
+    reason: str,
+    expected: int,
+    grant_id: int | None = None,
+) -> BulkRelease:
+    """Release exactly `expected` jobs together, under one grant."""
+    why = reason_given(reason)
+    caller.require_unlimited()
+    return releases.release_many(
+        console.store, which, operator=caller.actor, reason=why, expected=expected, grant_id=grant_id
+    )
+
+
+def request_release(
+    console: Console,
+    caller: Caller,
+    which: QuarantineFilters | Sequence[int],
+    *,
+    reason: str,
+    rollback_plan: str,
+    expected: int | None = None,
+    executor: str | None = None,
+) -> ReleaseRequest:
+    """Request the grant to release these jobs, and store which they are."""
+    why = reason_given(reason)
+    caller.require_unlimited()
+    return release_runs.request_release(
+        console.store,
+        which,
+        requester=caller.actor,
+        executor=executor or caller.actor,
+        reason=why,
+        rollback_plan=rollback_plan,
+        expected=expected,
+    )
+
+
+def run_release(
+    console: Console, caller: Caller, grant_id: int, *, reason: str, rate: float | None = None
+) -> ReleaseReport:
+    """Release the jobs that a grant was requested for, or continue its run."""
+    why = reason_given(reason)
+    caller.require_unlimited()
+    return release_runs.run_release(console.store, grant_id, operator=caller.actor, reason=why, rate=rate)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Replays
+
+
+def dry_run(console: Console, caller: Caller, selection: Selection) -> DryRun:
+    """Return what a replay would do and the verdict of every guard; nothing is written."""
+    caller.require_unlimited()
+    return replay.dry_run(console.store, selection, actor=caller.actor)
+
+
+def run_replay(
+    console: Console,
+    caller: Caller,
+    selection: Selection,
+    *,
+    reason: str,
+    replay_reason: str,
+    candidates_hash: str,
+    total: int,
+    grant_id: int | None = None,
+) -> str:
+    """Begin the replay that a dry run showed, and return the id of its run, which goes on in a thread.
+
+    Raise PlanStaleError if the dry run would show other jobs now, ReplayGuardError or AuthorityError if it may not run.
+    """
+    why = reason_given(reason)
+    shown = dry_run(console, caller, selection)
+    if shown.candidates_hash == candidates_hash and total != shown.total:
+        raise InputError(
+            f"The number {total} was given, but the replay has {shown.total} jobs. Nothing was replayed.",
+            next_step="Look at the dry run again, and give the number of its jobs.",
+            context={"field": "total", "given": total, "found": shown.total},
+        )
+    expected = msgspec.structs.replace(shown, candidates_hash=candidates_hash, total=total)
+    run_id = f"replay-{uuid4().hex[:12]}"
+
+    def run(begun: Callable[[object], None]) -> ReplayReport:
+        return replay.run(
+            console.store,
+            selection,
+            actor=caller.actor,
+            reason=why,
+            replay_reason=replay_reason,
+            grant_id=grant_id,
+            expected=expected,
+            root=run_id,
+            on_batch=begun,
+        )
+
+    _in_thread(run_id, run)
+    return run_id
+
+
+def continue_replay(console: Console, caller: Caller, run_id: str, *, reason: str, grant_id: int | None = None) -> str:
+    """Continue a replay that was stopped or killed, in a thread; return the id of its run."""
+    why = reason_given(reason)
+    caller.require_unlimited()
+
+    def run(begun: Callable[[object], None]) -> ReplayReport:
+        return replay.continue_run(
+            console.store, run_id, actor=caller.actor, reason=why, grant_id=grant_id, on_batch=begun
+        )
+
+    _in_thread(run_id, run)
+    return run_id
+
+
+def stop_replay(console: Console, caller: Caller, run_id: str, *, reason: str) -> ReplayReport:
+    """Stop a replay: it ends before its next batch, and can be continued."""
+    why = reason_given(reason)
+    caller.require_unlimited()
+    return replay.stop(console.store, run_id, actor=caller.actor, reason=why)
+
+
+def _in_thread(run_id: str, run: Callable[[Callable[[object], None]], object]) -> None:
+    """Run a replay in a thread; return when its first batch is durable, it has ended, or some time has passed.
+
+    Raise the error of a run that did not begin. A run that is cut off with the process can be continued.
+    """
+    begun = threading.Event()
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            run(lambda _: begun.set())
+        except Exception as error:
+            errors.append(error)
+            if begun.is_set():
+                logger.exception("replay %s has stopped", run_id)
+        finally:
+            begun.set()
+
+    threading.Thread(target=work, name=f"holdfast-{run_id}", daemon=True).start()
+    begun.wait(START_S)
+    if errors:
+        raise errors[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Grants
+
+
+class GrantRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A grant to request: one act, on one target, by one person."""
+
+    action: Act
+    target: str
+    reason: str
+    rollback_plan: str
+    executor: str | None = None  # None: the caller
+    plan: str | None = None
+    manifest: str | None = None
+    ttl_s: int | None = None
+
+
+def request_grant(console: Console, caller: Caller, asked: GrantRequest) -> Grant:
+    """Request a grant and return the draft."""
+    why = reason_given(asked.reason)
+    caller.require_unlimited()
+    wanted = Wanted(
+        act=asked.action,
+        target=asked.target,
+        environment=console.environment,
+        executor=asked.executor or caller.actor,
+        plan=asked.plan,
+        manifest=asked.manifest,
+    )
+    ttl = TTL if asked.ttl_s is None else timedelta(seconds=asked.ttl_s)
+    return grants.request(
+        console.store, wanted, requester=caller.actor, rollback_plan=asked.rollback_plan, reason=why, ttl=ttl
+    )
+
+
+def approve_grant(
+    console: Console, caller: Caller, grant_id: int, *, reason: str, password: str, address: str = ""
+) -> Grant:
+    """Approve a draft as a person, with the password; raise ApprovalError for one's own, or for a token.
+
+    In prod, and for a person whose key is registered, the approval is signed with the key of the account.
+    """
+    why = reason_given(reason)
+    if caller.kind is CallerKind.TOKEN:
+        raise ApprovalError("A token cannot approve a grant.", code="approver_not_authenticated")
+    with console.store.reading() as reading:
+        grant = existing_grant(reading, grant_id)
+        text = approval_text(grant, reading.settings.read()["ledger_id"])
+        registered = caller.actor in reading.grants.approvers()
+    if caller.kind is CallerKind.OPEN:
+        return grants.approve(console.store, grant_id, Identity(name=caller.actor, method=CLAIMED), reason=why)
+    if is_own_grant(console, caller, grant):
+        raise ApprovalError(
+            f"Grant {grant_id} was requested by {grant.requested_by}: another person must approve it.",
+            code="self_approval",
+            context={"grant_id": grant_id},
+        )
+    if not password:
+        raise GovernanceError("To approve, enter your password again.", code="password_needed")
+    console.check_password(caller.name, password, address)
+    if console.environment == PROD or registered:
+        signature = console.accounts.signature(caller.name, password, text) if console.accounts else None
+        approver = Identity(name=caller.actor, method=CONSOLE, signature=signature)
+    else:
+        approver = Identity(name=caller.actor, method=CLAIMED)
+    return grants.approve(console.store, grant_id, approver, reason=why)
+
+
+def is_own_grant(console: Console, caller: Caller, grant: Grant) -> bool:
+    """Return whether a person requested a grant: here, by the command under the same name, or by a token of theirs."""
+    kind, _, name = grant.requested_by.rpartition(":")
+    if kind == "token" and console.tokens is not None:
+        token = console.tokens.get(name)
+        return token is not None and token.owner == caller.name
+    return name.casefold() == caller.name.casefold()
+
+
+def revoke_grant(console: Console, caller: Caller, grant_id: int, *, reason: str) -> Grant:
+    """Revoke a grant that is not consumed."""
+    why = reason_given(reason)
+    caller.require_unlimited()
+    return grants.revoke(console.store, grant_id, actor=caller.actor, reason=why)

@@ -1,0 +1,357 @@
+"""What the forms of the pages post: each route calls one act, then leads to the page that shows the result (303).
+
+A form has `csrf_token` and `reason`; a form about a job also its `version` as the page showed it. Each address is that
+of the page which confirms the act.
+
+Invariants: a refused act is shown by the error page, with its code, its message and the next step; every route here
+declares a permission that writes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from litestar import Controller, Request, post
+from litestar.params import FromPath, URLEncodedBody
+from litestar.response import Redirect
+
+from holdfast.console import acts, governed_acts
+from holdfast.console.forms import ActForm, ApproveForm, GrantForm, ReleaseForm, ReplayForm, number
+from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.render import base_of
+from holdfast.console.security.callers import Permission
+from holdfast.console.security.login import address_of
+from holdfast.core.errors import InputError
+
+AnyRequest = Request[Any, Any, Any]
+
+
+class _Acts(Controller):
+    include_in_schema = False
+    opt = {"permission": Permission.OPERATE}  # noqa: RUF012 - Litestar's own convention
+
+
+class JobActs(_Acts):
+    """Acts on one job."""
+
+    path = "/jobs/{job_id:int}"
+
+    @post("/retry", sync_to_thread=True)
+    def retry(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        job_id: FromPath[int],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Retry a failed job."""
+        acts.retry(console, caller, job_id, reason=data.reason, version=number(data.version, "version"))
+        return _job(request, job_id)
+
+    @post("/cancel", sync_to_thread=True)
+    def cancel(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        job_id: FromPath[int],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Cancel a job."""
+        acts.cancel(console, caller, job_id, reason=data.reason, version=number(data.version, "version"))
+        return _job(request, job_id)
+
+    @post("/revoke", sync_to_thread=True)
+    def revoke(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        job_id: FromPath[int],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """End an attempt that hangs."""
+        acts.revoke_lease(console, caller, job_id, reason=data.reason, version=number(data.version, "version"))
+        return _job(request, job_id)
+
+    @post("/quarantine", sync_to_thread=True)
+    def quarantine(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        job_id: FromPath[int],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Quarantine a job."""
+        version = number(data.version, "version")
+        acts.quarantine(console, caller, job_id, data.code, reason=data.reason, version=version)
+        return _job(request, job_id)
+
+    @post("/release", sync_to_thread=True)
+    def release(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        job_id: FromPath[int],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Release a quarantined job."""
+        version, grant_id = number(data.version, "version"), number(data.grant_id, "grant_id")
+        governed_acts.release(console, caller, job_id, reason=data.reason, grant_id=grant_id, version=version)
+        return _job(request, job_id)
+
+
+class QueueActs(_Acts):
+    """Acts on one queue."""
+
+    path = "/queues/{queue:str}"
+
+    @post("/pause", sync_to_thread=True)
+    def pause(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        queue: FromPath[str],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Pause a queue."""
+        acts.pause_queue(console, caller, queue, reason=data.reason)
+        return _to(request, "queues", queue)
+
+    @post("/resume", sync_to_thread=True)
+    def resume(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        queue: FromPath[str],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Resume a queue."""
+        grant_id = number(data.grant_id, "grant_id")
+        acts.resume_queue(console, caller, queue, reason=data.reason, grant_id=grant_id)
+        return _to(request, "queues", queue)
+
+
+class SwitchActs(_Acts):
+    """Acts on one switch."""
+
+    path = "/switches/{name:str}"
+
+    @post("/throw", sync_to_thread=True)
+    def throw(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        name: FromPath[str],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Throw a switch."""
+        acts.throw_switch(console, caller, name, reason=data.reason)
+        return _to(request, "switches")
+
+    @post("/lift", sync_to_thread=True)
+    def lift(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        name: FromPath[str],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Lift a switch."""
+        grant_id = number(data.grant_id, "grant_id")
+        acts.lift_switch(console, caller, name, reason=data.reason, grant_id=grant_id)
+        return _to(request, "switches")
+
+
+class ScheduleActs(_Acts):
+    """Acts on one schedule."""
+
+    path = "/schedules/{name:str}"
+
+    @post("/pause", sync_to_thread=True)
+    def pause(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        name: FromPath[str],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Pause a schedule."""
+        acts.pause_schedule(console, caller, name, reason=data.reason)
+        return _to(request, "schedules")
+
+    @post("/resume", sync_to_thread=True)
+    def resume(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        name: FromPath[str],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Resume a schedule."""
+        acts.resume_schedule(console, caller, name, reason=data.reason)
+        return _to(request, "schedules")
+
+    @post("/trigger", sync_to_thread=True)
+    def trigger(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        name: FromPath[str],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Submit the job of a schedule now."""
+        done = acts.trigger_schedule(console, caller, name, reason=data.reason)
+        return _job(request, done.job_id or 0)
+
+
+class LedgerActs(_Acts):
+    """Acts on what spans the ledger: recovery, releases of several jobs, replays, requests of grants."""
+
+    @post("/recover", sync_to_thread=True)
+    def recover(
+        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[ActForm]
+    ) -> Redirect:
+        """Recover the jobs whose lease has expired."""
+        acts.recover(console, caller, reason=data.reason)
+        return _to(request, "workers")
+
+    @post("/quarantine/release", sync_to_thread=True)
+    def release(
+        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[ReleaseForm]
+    ) -> Redirect:
+        """Release several quarantined jobs together, under one grant."""
+        expected = number(data.expected, "expected")
+        if expected is None:
+            raise InputError("The number of jobs is required.", context={"field": "expected"})
+        grant_id = number(data.grant_id, "grant_id")
+        ids = data.ids()
+        governed_acts.release_many(console, caller, ids, reason=data.reason, expected=expected, grant_id=grant_id)
+        return _to(request, "quarantine")
+
+    @post("/quarantine/request", sync_to_thread=True)
+    def request_release(
+        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[ReleaseForm]
+    ) -> Redirect:
+        """Request the grant to release several quarantined jobs."""
+        made = governed_acts.request_release(
+            console,
+            caller,
+            data.ids(),
+            reason=data.reason,
+            rollback_plan=data.rollback_plan,
+            expected=number(data.expected, "expected"),
+        )
+        return _to(request, "grants", str(made.grant.grant_id))
+
+    @post("/replays/new", sync_to_thread=True)
+    def run_replay(
+        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[ReplayForm]
+    ) -> Redirect:
+        """Run the replay that a dry run showed."""
+        run_id = governed_acts.run_replay(
+            console,
+            caller,
+            data.selection().selection(console.environment),
+            reason=data.reason,
+            replay_reason=data.replay_reason,
+            candidates_hash=data.candidates_hash,
+            total=number(data.total, "total") or 0,
+            grant_id=number(data.grant_id, "grant_id"),
+        )
+        return _to(request, "replays", run_id)
+
+    @post("/replays/{run_id:str}/stop", sync_to_thread=True)
+    def stop_replay(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        run_id: FromPath[str],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Stop a replay before its next batch."""
+        governed_acts.stop_replay(console, caller, run_id, reason=data.reason)
+        return _to(request, "replays", run_id)
+
+    @post("/replays/{run_id:str}/continue", sync_to_thread=True)
+    def continue_replay(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        run_id: FromPath[str],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Continue a replay that was stopped."""
+        grant_id = number(data.grant_id, "grant_id")
+        governed_acts.continue_replay(console, caller, run_id, reason=data.reason, grant_id=grant_id)
+        return _to(request, "replays", run_id)
+
+
+class GrantActs(_Acts):
+    """Acts on grants."""
+
+    path = "/grants"
+
+    @post("/new", sync_to_thread=True)
+    def request_grant(
+        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[GrantForm]
+    ) -> Redirect:
+        """Request a grant."""
+        made = governed_acts.request_grant(console, caller, data.request())
+        return _to(request, "grants", str(made.grant_id))
+
+    @post("/{grant_id:int}/approve", opt={"permission": Permission.APPROVE}, sync_to_thread=True)
+    def approve(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        grant_id: FromPath[int],
+        data: URLEncodedBody[ApproveForm],
+    ) -> Redirect:
+        """Approve a grant, with the password."""
+        governed_acts.approve_grant(
+            console, caller, grant_id, reason=data.reason, password=data.password, address=address_of(request)
+        )
+        return _to(request, "grants", str(grant_id))
+
+    @post("/{grant_id:int}/revoke", opt={"permission": Permission.REVOKE}, sync_to_thread=True)
+    def revoke(
+        self,
+        request: AnyRequest,
+        console: ConsoleHere,
+        caller: CallerHere,
+        grant_id: FromPath[int],
+        data: URLEncodedBody[ActForm],
+    ) -> Redirect:
+        """Revoke a grant."""
+        governed_acts.revoke_grant(console, caller, grant_id, reason=data.reason)
+        return _to(request, "grants", str(grant_id))
+
+
+POSTS: list[type[Controller]] = [JobActs, QueueActs, SwitchActs, ScheduleActs, LedgerActs, GrantActs]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Addresses
+
+
+def _job(request: AnyRequest, job_id: int) -> Redirect:
+    return _to(request, "jobs", str(job_id))
+
+
+def _to(request: AnyRequest, *parts: str) -> Redirect:
+    return Redirect("/".join([base_of(request), *(quote(part, safe="") for part in parts)]), status_code=303)
