@@ -67,6 +67,9 @@ COMMANDS = {
         "holdfast.cli.commands.queues:workers",
         "List the workers that run, with their queues and operations.",
     ),
+    "metrics": Command(
+        "Operate", "holdfast.cli.commands.metrics:metrics", "Print the state of a ledger for Prometheus."
+    ),
     "schedules": Command("Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times."),
     "console": Command(
         "Operate",

@@ -5,6 +5,7 @@ Invariants: every metric of the table is in the text with its help and type; a l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.instruments import Instrument
@@ -18,7 +19,11 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 def exposition(store: Store[Any]) -> str:
     """Return the ledger's state now: queue depth and age, states, workers, leases and seal lag."""
-    values = state_of(store)
+    return text_of(state_of(store))
+
+
+def text_of(values: Sequence[Value]) -> str:
+    """Return values of gauges in Prometheus' text format."""
     return "".join(_family(row, [each for each in values if each.name == row.name]) for row in STATE.values())
 
 

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import ExtraMissingError, invariant
@@ -20,6 +19,7 @@ from holdfast.engine.worker.signals import Cancel, Snooze
 from holdfast.nodd import metrics as nodd
 from holdfast.nodd.metrics import Span
 from holdfast.telemetry import metrics as ledger
+from holdfast.telemetry.target import Target
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -34,14 +34,6 @@ INSTRUMENTS: dict[str, tuple[str, Instrument]] = {
 }
 OTLP = "opentelemetry-exporter-otlp-proto-http"
 _NOT_ERRORS = (Snooze, Cancel)  # a handler raises these to direct its worker
-
-
-class Target(StrEnum):
-    """Where telemetry goes."""
-
-    OFF = "off"
-    CONSOLE = "console"  # standard error, as JSON
-    OTLP = "otlp"  # a collector, configured by OpenTelemetry's environment variables
 
 
 class _Span:

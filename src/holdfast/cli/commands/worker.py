@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +19,11 @@ import msgspec
 import typer
 
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.logs import log_handler
+from holdfast.cli.logs import LogFormat, log_handler
 from holdfast.cli.options import ledger_url
 from holdfast.core.errors import HoldfastError, InputError
 from holdfast.store.urls import shown
+from holdfast.telemetry.target import Target
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger
@@ -69,12 +70,18 @@ def worker(
     upkeep_process: Annotated[
         bool, typer.Option("--upkeep-process", help="Run seals, checks and retention in a process of their own.")
     ] = False,
+    log: Annotated[LogFormat, typer.Option("--log", help="Form of the log on standard error.")] = LogFormat.TEXT,
+    telemetry: Annotated[Target, typer.Option("--telemetry", help="Where to send metrics and traces.")] = Target.OFF,
+    metrics: Annotated[
+        int | None,
+        typer.Option("--metrics", min=0, max=65535, metavar="PORT", help="Serve /metrics at this port of 127.0.0.1."),
+    ] = None,
     as_json: bool = False,
 ) -> Answer:
     """Run a worker until it is stopped."""
     from holdfast.engine.worker.worker import Worker  # noqa: PLC0415 - see above
 
-    logging.basicConfig(level=logging.INFO, handlers=[log_handler()])
+    logging.basicConfig(level=logging.INFO, handlers=[log_handler(log)])
     ledger = load(app, location)
     ledger.create = False  # in the wrong folder a worker would serve a new, empty ledger
     queues = queue or ledger.queues()
@@ -90,7 +97,7 @@ def worker(
     if not as_json:
         facts = [f"{name} {', '.join(of) if isinstance(of, list) else of}" for name, of in serves.items()]
         logger.info("worker %s: %s", made.worker_id, "; ".join(facts))
-    with _stopped_by_signals(made):
+    with _stopped_by_signals(made), _reported(ledger, telemetry, metrics):
         attempts = made.run(until_idle=until_idle)
     if made.recycle and not until_idle:
         # Threads cannot be killed, so the process replaces itself.
@@ -150,6 +157,14 @@ def _periods(*, no_retention: bool, no_upkeep: bool, in_child: bool) -> "Periods
     if no_upkeep:
         return msgspec.structs.replace(usual, gc_s=None, seal_s=None, extend_s=None)
     return msgspec.structs.replace(usual, gc_s=None) if no_retention else usual
+
+
+def _reported(ledger: "Ledger", target: Target, port: int | None) -> AbstractContextManager[None]:
+    if target is Target.OFF and port is None:
+        return nullcontext()
+    from holdfast.telemetry.working import reported  # noqa: PLC0415 - only where telemetry is on
+
+    return reported(ledger, target, port)
 
 
 @contextmanager

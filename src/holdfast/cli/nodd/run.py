@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -33,6 +33,9 @@ from holdfast.nodd.reporter import TelemetryReporter
 from holdfast.nodd.signatures import Signatures
 from holdfast.nodd.tables import prepare
 from holdfast.telemetry import Target, Telemetry, start
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.reporter import LedgerReporter
 
 POLLER_JOIN_S = 30
 
@@ -146,11 +149,11 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     def _opened(self) -> Iterator[tuple[Ledger, Feed | None, Datasets]]:
         """Open the ledger with the operations and the queue; send the last telemetry at the end."""
         signatures = Signatures() if self.verify_sns else None
-        sink = start(self.telemetry)
+        sink = start(self.telemetry, "holdfast-nodd")
         datasets = with_own(self.own)
         with Ledger(self.url, schema=self.schema, create=False) as ledger:
             prepare(ledger.store)
-            reporter = _reporting(sink, ledger)
+            reporter, of_ledger = _reporting(sink, ledger)
             ingest = IngestSettings(
                 datasets=datasets,
                 source=S3Source(datasets.buckets(), endpoint=self.endpoint, region=self.region),
@@ -164,7 +167,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
                 read = Queue(self.queue, endpoint=self.endpoint, region=self.region)
                 feed = Feed(ledger.store, read, datasets, reporter=reporter, bus=ledger.bus, signatures=signatures)
             yield ledger, feed, datasets
-            _end(reporter, sink)
+            _end(sink, reporter, of_ledger)
 
 
 def _until_idle(settings: RunSettings, processes: int) -> Answer:
@@ -201,18 +204,23 @@ def _polling(feed: Feed, stop: threading.Event, *, ack_after_work: bool) -> thre
     return poller
 
 
-def _reporting(sink: Telemetry | None, ledger: Ledger) -> TelemetryReporter | None:
+def _reporting(sink: Telemetry | None, ledger: Ledger) -> tuple[TelemetryReporter | None, LedgerReporter | None]:
+    """Return the reporters of the application and of its ledger, if telemetry is on."""
     if sink is None:
-        return None
-    reporter = TelemetryReporter(sink, ledger.store)
-    reporter.follow(ledger.bus)
-    return reporter
+        return None, None
+    from holdfast.telemetry.reporter import LedgerReporter  # noqa: PLC0415 - only where telemetry is on
+
+    reporters = TelemetryReporter(sink, ledger.store), LedgerReporter(sink, ledger.store)
+    for reporter in reporters:
+        reporter.follow(ledger.bus)
+    return reporters
 
 
-def _end(reporter: TelemetryReporter | None, sink: Telemetry | None) -> None:
+def _end(sink: Telemetry | None, *reporters: TelemetryReporter | LedgerReporter | None) -> None:
     """Send the last telemetry."""
-    if reporter is not None:
-        reporter.close()
+    for reporter in reporters:
+        if reporter is not None:
+            reporter.close()
     if sink is not None:
         sink.close()
 
