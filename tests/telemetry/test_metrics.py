@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +79,15 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 
 def test_the_names_and_labels_are_those_of_the_list() -> None:
     assert {name: " ".join(row.labels) for name, row in LEDGER.items()} == LISTED
+
+
+def test_the_page_has_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/telemetry.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith(f"| `{PREFIX}")]
+    assert rows == [
+        f"| `{PREFIX}{row.name}` | {row.kind} | {', '.join(row.labels)} | {row.unit} | {row.description} |"
+        for row in LEDGER.values()
+    ]
 
 
 def test_what_jobs_do_is_counted(ledger: Ledger) -> None:
