@@ -90,25 +90,29 @@ def test_the_rules_fire_beyond_their_thresholds_and_not_below(tmp_path: Path) ->
         "HOLDFAST-LEASES-EXPIRED": ('holdfast_leases{status="expired"}', "1x20", "0x20", "6m"),
         "HOLDFAST-QUEUE-AGE": ('holdfast_queue_age_seconds{queue="q"}', "301x20", "300x20", "6m"),
     }
-    tests: list[dict[str, Any]] = []
-    for alert, (series, above, below, at) in firing.items():
-        for values, fires in ((above, True), (below, False)):
-            [rule] = [rule for group in GROUPS for rule in group["rules"] if rule["alert"] == alert]
-            labels = dict(re.findall(r'(\w+)="([^"]*)"', series)) | rule["labels"]
-            value = next(word for word in values.replace("_", "").split() if word).split("x")[0]
-            annotations = {
-                name: re.sub(r"{{ \$(?:labels\.(\w+)|value) }}", lambda m: labels.get(m[1] or "", value), text)
-                for name, text in rule["annotations"].items()
-            }
-            expected = [{"exp_labels": labels, "exp_annotations": annotations}] if fires else []
-            tests.append(
-                {
-                    "interval": "1m",
-                    "input_series": [{"series": series, "values": values}],
-                    "alert_rule_test": [{"alertname": alert, "eval_time": at, "exp_alerts": expected}],
-                }
-            )
+    tests = [
+        _unit(alert, series, values, at, fires=fires)
+        for alert, (series, above, below, at) in firing.items()
+        for values, fires in ((above, True), (below, False))
+    ]
     file = tmp_path / "tests.yml"
     file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
     done = subprocess.run([PROMTOOL, "test", "rules", str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _unit(alert: str, series: str, values: str, at: str, *, fires: bool) -> dict[str, Any]:
+    """Return a test in promtool's format: of these values of a series at a time, the alert fires or not."""
+    [rule] = [rule for group in GROUPS for rule in group["rules"] if rule["alert"] == alert]
+    labels: dict[str, str] = dict(re.findall(r'(\w+)="([^"]*)"', series)) | rule["labels"]
+    value = next(word for word in values.replace("_", "").split() if word).split("x")[0]
+    annotations = {
+        name: re.sub(r"{{ \$(?:labels\.(\w+)|value) }}", lambda found: labels.get(found[1] or "", value), text)
+        for name, text in rule["annotations"].items()
+    }
+    expected = [{"exp_labels": labels, "exp_annotations": annotations}] if fires else []
+    return {
+        "interval": "1m",
+        "input_series": [{"series": series, "values": values}],
+        "alert_rule_test": [{"alertname": alert, "eval_time": at, "exp_alerts": expected}],
+    }
