@@ -27,7 +27,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.selection import Options, ReplayMode, Selection, SelectionFilters, Window
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.governance.replay import replay
-from holdfast.nodd import provenance, samples, stac
+from holdfast.nodd import provenance, samples, validity
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.drain import Drain
@@ -320,7 +320,7 @@ def test_an_item_and_provenance_that_cannot_be_made_are_told_as_failed(
         raise OSError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(stac, "problems", lambda _item: ["wrong"])
+        patch.setattr(validity, "problems", lambda _item: ["wrong"])
         announce(ledger, GRIB, source)
         ledger.run_until_idle()
     with monkeypatch.context() as patch:

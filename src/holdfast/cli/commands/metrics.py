@@ -12,10 +12,10 @@ from holdfast.telemetry.state import state_of
 
 @command(Location.open)
 def metrics(store: Store[Any]) -> Answer:
-    """Print the state of a ledger in Prometheus' text format.
+    """Print the state of a ledger for Prometheus.
 
-    Queue depth and age, jobs by state, workers, leases and seal lag. With --json, a list of names, labels and values.
-    To serve it, run a worker with --metrics PORT.
+    Queue depth and age, jobs by state, workers, leases and seal lag, in Prometheus' text format; with --json, a list of
+    names, labels and values. To serve it, run a worker with --metrics PORT.
     """
     values = state_of(store)
     rows = [
