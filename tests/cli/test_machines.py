@@ -202,7 +202,7 @@ def test_entry_is_drawn_as_the_view_it_is() -> None:
     assert edges == {
         Edge(None, "Pending"): (["submit"], False),
         Edge("Pending", "Completed"): (["succeed"], False),
-        Edge("Pending", "Failed"): (["quarantine", "cancel"], False),
+        Edge("Pending", "Failed"): (["quarantine", "cancel", "lapse"], False),
     }
     assert (paths, final) == ([], {"Completed", "Failed"})
     assert {event for events, _ in edges.values() for event in events} <= set(JOB.events)

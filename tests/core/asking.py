@@ -36,7 +36,7 @@ from holdfast.core.machines import (
     ValueState,
 )
 from holdfast.core.records import Attempt, Execution, Job
-from holdfast.core.rulings import Revoke
+from holdfast.core.rulings import Lapse, Revoke
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 TICK = timedelta(microseconds=1)
@@ -190,6 +190,7 @@ def _of_a_job(source: str | None, event: str) -> Question | None:
         "replay": ask.Replay("test"),
         "quarantine": ask.Quarantine("c"),
         "cancel": ask.Cancel(),
+        "lapse": Lapse(NOW),
         "release": governed.Release("op", "why", 4),
     }
     while_running = {

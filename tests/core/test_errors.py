@@ -58,6 +58,7 @@ CODES = {
     "FileThereError": ("file_exists", 2),
     "SpecInvalidError": ("spec_invalid", 2),
     "ExtraMissingError": ("extra_missing", 2),
+    "FlowInvalidError": ("flow_invalid", 2),
     "ScheduleInvalidError": ("schedule_invalid", 2),
     "MachineError": ("machine_invalid", 2),
     "JobNotFoundError": ("job_not_found", 1),

@@ -256,6 +256,7 @@ EVENTS = {
         "replay": {"failed → pending"},
         "quarantine": {"running → failed → quarantined", "failed → quarantined", "pending → quarantined"},
         "cancel": {"running → failed → quarantined", "failed → quarantined", "pending → quarantined"},
+        "lapse": {"pending → quarantined"},
         "release": {"quarantined → pending"},
     },
     "EXECUTION": {

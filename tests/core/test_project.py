@@ -20,7 +20,7 @@ from holdfast.core.decide import CANCELLED, Move, decide
 from holdfast.core.machines import COMMITTED, JOB, MACHINES, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import RULED_EDGES, project, rulings_of
 from holdfast.core.records import Attempt, Execution, Job, JournalRow, Ruling
-from holdfast.core.rulings import Revoke
+from holdfast.core.rulings import Lapse, Revoke
 from tests.core.asking import NOW, TICK, execution, job
 
 ABORTED, DONE = ExecutionStatus.ABORTED, ExecutionStatus.DONE
@@ -148,6 +148,7 @@ class History:
                 ask.Replay("test"),
                 ask.Quarantine("poison"),
                 ask.Cancel(),
+                Lapse(self.now),
                 governed.Release("ann", "repaired", 4),
             )
         ]

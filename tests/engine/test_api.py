@@ -21,7 +21,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
-from holdfast.engine.operations import Settings
+from holdfast.engine.typed_settings import Settings
 from holdfast.testing import VirtualClock, begin, drain
 from tests.engine.database import Database
 

@@ -26,6 +26,7 @@ from holdfast.governance.quarantine import release_commands
 from holdfast.governance.switches import throw
 from holdfast.store import Declared, Submission, create_store
 from holdfast.store.verbs.alive import ALIVE_S
+from holdfast.store.verbs.flow import Flow
 from holdfast.testing import VirtualClock
 from tests.audit.knife import unguarded
 from tests.engine.working import PATIENCE_S, eventually, working
@@ -101,6 +102,20 @@ def test_not_due(verbs: Verbs) -> None:
     verbs.clock.advance(7200)
     hello(verbs)
     only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
+
+
+def test_a_deadline_ahead_and_one_that_passed(verbs: Verbs) -> None:
+    hello(verbs)
+    job_id = verbs.submit(run_at=verbs.clock.after(3600), flow=Flow(deadline_s=7200))
+    answer = asked(verbs, job_id)
+    assert codes(answer) == (JobVerdict.WAITING, ["not_due", "deadline"])
+    assert answer.findings[1].evidence == {"deadline_at": text(verbs, 7200)}
+    passed = text(verbs, 7200)
+    verbs.clock.advance(7200)
+    with verbs.store.transaction() as transaction:
+        transaction.flow.lapse(actor=WORKER)
+    found = only(asked(verbs, job_id), JobVerdict.FINISHED, "deadline_passed")
+    assert (found.evidence["deadline_at"], found.evidence["by"]) == (passed, WORKER)
 
 
 def test_not_due_and_nobody_is_there_for_it(verbs: Verbs) -> None:

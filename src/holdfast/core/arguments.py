@@ -165,5 +165,6 @@ _CLASSES = frozenset(
 )
 _SETTINGS = {
     "client": "str | None", "key": "str | None", "run_at": "datetime | None", "priority": "int | None",
-    "queue": "str | None", "version": "str | None",
+    "queue": "str | None", "version": "str | None", "unique": "str | Mapping | None", "deadline_at": "datetime | None",
+    "deadline_s": "float | None", "after": "Sequence | None", "if_unsuccessful": "str | None",
 }  # fmt: skip

@@ -37,6 +37,7 @@ from holdfast.core.records import Attempt, Execution, Job
 
 REPLAY_REASONS = frozenset({"dlq-drain", "incident", "backfill", "test"})
 CANCELLED = "cancelled"
+DEADLINE_PASSED = "deadline_passed"
 LEASE_EXPIRED = "lease_expired"
 
 

@@ -19,6 +19,7 @@
     │   ├── FileThereError
     │   ├── SpecInvalidError             an invalid selection or manifest, with the path of the field
     │   ├── ScheduleInvalidError
+    │   ├── FlowInvalidError             unique work, deadlines and work after other work
     │   ├── ExtraMissingError            an optional package that is not installed
     │   └── MachineError                 a transition table that contradicts itself
     ├── JobNotFoundError                 exit 1 (also a KeyError)
@@ -222,6 +223,13 @@ class ScheduleInvalidError(InputError):
 
     code = "schedule_invalid"
     next_step = "Write five cron fields such as '0 2 * * *', '@daily', or an interval such as 'every 15m'."
+
+
+class FlowInvalidError(InputError):
+    """Work that cannot be unique, start in time or wait as its call says; `context["refusal"]` has the cause."""
+
+    code = "flow_invalid"
+    next_step = "Correct the setting that the message names."
 
 
 class ExtraMissingError(InputError):

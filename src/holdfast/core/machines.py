@@ -106,6 +106,7 @@ TABLE = (
     Row("JOB", "cancel", "running → failed → quarantined"),
     Row("JOB", "cancel", "failed → quarantined"),
     Row("JOB", "cancel", "pending → quarantined"),
+    Row("JOB", "lapse", "pending → quarantined"),  # its deadline passed before an attempt began
     Row("JOB", "release", "quarantined → pending", Rule.GOVERNED),
     # An execution: one attempt at a job, under a lease. `begin` leases and starts in one write.
     Row("EXECUTION", "lease", "∅ → LEASED"),

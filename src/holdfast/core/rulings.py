@@ -13,6 +13,7 @@ import msgspec
 from holdfast.core.commands import Cancel, Expire, Quarantine, Replay, Retry
 from holdfast.core.decide import (
     CANCELLED,
+    DEADLINE_PASSED,
     LEASE_EXPIRED,
     REPLAY_REASONS,
     Answer,
@@ -34,6 +35,12 @@ class Revoke(msgspec.Struct, frozen=True):
 
     retry_at: datetime
     reason: str
+
+
+class Lapse(msgspec.Struct, frozen=True):
+    """Quarantine a pending job because its deadline has passed: its work is not needed any more."""
+
+    deadline_at: datetime
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -74,6 +81,14 @@ def _quarantine(job: Job, command: Quarantine, _now: datetime) -> Answer:
 @guards(Cancel)
 def _cancel(job: Job, _command: Cancel, _now: datetime) -> Answer:
     return _take_out(job, "cancel", CANCELLED, None)
+
+
+@guards(Lapse)
+def _lapse(job: Job, command: Lapse, _now: datetime) -> Answer:
+    # The store chooses the jobs: a deadline is written once, so what has passed stays so.
+    if job.state not in (JobState.PENDING, JobState.QUARANTINED):
+        return wrong_state(JOB, job.job_id, "lapse", job.state)
+    return _take_out(job, "lapse", DEADLINE_PASSED, f"no attempt began before {command.deadline_at.isoformat()}")
 
 
 def _take_out(job: Job, event: str, code: str, message: str | None) -> Answer:

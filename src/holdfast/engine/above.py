@@ -1,7 +1,8 @@
 """The names that the engine knows of the layers above it.
 
 A worker fires the schedules that it finds in its ledger, whether or not its own program declares any: it loads what
-does that by name, and only if there are schedules. An erasure needs a grant, which governance knows.
+does that by name, and only if there are schedules. An erasure needs a grant, which governance knows. What a call says
+about unique work, deadlines and other jobs is evaluated by the package of schedules too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from holdfast.engine.operations import Operation
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
+    from holdfast.engine.operations import Call
+    from holdfast.store.requests import Declared
+    from holdfast.store.verbs.flow import Flow
 
 Op = TypeVar("Op", bound=Operation[..., Any])
 
@@ -33,3 +37,21 @@ def declared_schedule(ledger: Ledger, when: str, **settings: Any) -> Callable[[O
     """Return the decorator that schedules an operation."""
     declared: Callable[[Op], Op] = scheduling().declare(ledger, when, **settings)
     return declared
+
+
+def declared_flow(declared: Declared, unique: object, deadline_s: float | None) -> Declared:
+    """Return the declaration of an operation whose jobs are unique or have a deadline."""
+    made: Declared = import_module("holdfast.scheduling.unique").declared_with(declared, unique, deadline_s)
+    return made
+
+
+def flow_of(call: Call, declared: Declared) -> Flow:
+    """Return what the store needs of a call that is unique, has a deadline or waits for other jobs."""
+    flow: Flow = import_module("holdfast.scheduling.unique").flow_of(call, declared)
+    return flow
+
+
+def catch_up(ledger: Ledger, *, actor: str) -> bool:
+    """End the jobs whose deadline has passed; return whether anything was changed."""
+    moved: bool = import_module("holdfast.scheduling.flow").catch_up(ledger, actor=actor)
+    return moved

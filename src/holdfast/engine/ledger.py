@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
 from operator import index
 from typing import TYPE_CHECKING, Any, Concatenate, Self, TypeVar, Unpack
 
@@ -23,7 +22,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
 from holdfast.core.typevars import P, R
 from holdfast.engine.opened import OpenedLedger
-from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
+from holdfast.engine.operations import LEASE_S, Call, Operation, Operations
 from holdfast.engine.receipt import Receipt, ended
 from holdfast.engine.submit import KnownOperations, call_from, call_of, keyed
 from holdfast.engine.tasks import CallTask, Task
@@ -34,6 +33,7 @@ from holdfast.store.verbs.counts import Count
 if TYPE_CHECKING:
     from holdfast.engine.committer import Committer
     from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription
+    from holdfast.engine.typed_settings import CallSettings, Settings
     from holdfast.engine.worker.execution import Execution
 
 logger = logging.getLogger("holdfast")
@@ -108,17 +108,11 @@ class Ledger:
         call: Call[R] | str,
         payload: Mapping[str, Json] | None = None,
         *,
-        client: str | None = None,
-        key: str | None = None,
-        run_at: datetime | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        version: str | None = None,
         connection: Any = None,
+        **settings: Unpack[CallSettings],
     ) -> Receipt[R]:
         """Record work and return its receipt, durable when it returns; with `connection`, when the caller commits."""
-        settings = {"client": client, "key": key, "run_at": run_at, "priority": priority, "queue": queue}
-        made = call_of(call, payload, self.known, version=version, **settings)
+        made = call_of(call, payload, self.known, **settings)
         opened = self._open()
         if connection is None:
             [admission] = opened.submit([made])
@@ -132,20 +126,13 @@ class Ledger:
         self,
         call: Call[R] | str,
         payload: Mapping[str, Json] | None = None,
-        *,
-        client: str | None = None,
-        key: str | None = None,
-        run_at: datetime | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        version: str | None = None,
+        **settings: Unpack[CallSettings],
     ) -> Receipt[R]:
         """Submit without blocking the event loop: one thread writes what all its tasks submit.
 
         A submit whose task is cancelled is recorded or not; submit it again under the same key to find out.
         """
-        settings = {"client": client, "key": key, "run_at": run_at, "priority": priority, "queue": queue}
-        made = call_of(call, payload, self.known, version=version, **settings)
+        made = call_of(call, payload, self.known, **settings)
         from holdfast.engine import waiting  # noqa: PLC0415 - only in an event loop
 
         opened = await waiting.to_thread(self._open) if self._opened is None else self._open()

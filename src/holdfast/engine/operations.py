@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypedDict, Unpack, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Unpack, get_type_hints, overload
 
 import msgspec
 
@@ -28,10 +28,12 @@ from holdfast.engine.worker.retry import RetryPolicy
 from holdfast.store import Declared, Submission
 
 if TYPE_CHECKING:
+    from holdfast.engine.typed_settings import Settings
     from holdfast.engine.worker.execution import Execution
 
 LEASE_S, LEASE_S_MAX = 30.0, 366 * 86_400.0
 FOUND_MAX = 1000
+_PLAIN = (None,) * 5
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _decode = msgspec.json.Decoder().decode
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
@@ -48,6 +50,11 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
     priority: int | None = None
     queue: str | None = None
     version: str | None = None  # of the operation; None: the newest
+    unique: str | Mapping[str, Any] | None = None
+    deadline_at: datetime | None = None
+    deadline_s: float | None = None
+    after: Sequence[Any] | None = None  # receipts or ids of jobs
+    if_unsuccessful: str | None = None  # of the jobs in `after`
 
     def keyed(self, client: str, key: str) -> Call[R_co]:
         """Return this call under an idempotency key of a client."""
@@ -62,6 +69,11 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
         """Return what the store takes: the payload as canonical text, the operation's defaults filled in."""
         if self.version is not None and ranked(self.version) is None:
             raise ArgumentsError(f"{self.version!r} is not a SemVer version, such as 1.0.0")
+        flow = None
+        if (self.unique, self.deadline_at, self.deadline_s, self.after, declared.flow) != _PLAIN:
+            from holdfast.engine.above import flow_of  # noqa: PLC0415 - only for work that is more than plain
+
+            flow = flow_of(self, declared)
         return Submission(
             operation=self.operation,
             operation_version=self.version or declared.version,
@@ -73,22 +85,8 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
             run_at=self.run_at,
             max_attempts=declared.max_attempts,
             replay_attempts=declared.replay_attempts,
+            flow=flow,
         )
-
-
-class Settings(TypedDict, total=False):
-    """The settings of `@operation`; `Operation` has their defaults."""
-
-    version: str
-    queue: str
-    priority: int
-    max_attempts: int | None
-    replay_attempts: int
-    lease_s: float
-    timeout_s: float | None
-    retry: RetryPolicy | None
-    classify: Callable[[BaseException], FailureKind]
-    tracebacks: bool
 
 
 class Operation(Generic[P, R_co]):
@@ -112,6 +110,8 @@ class Operation(Generic[P, R_co]):
         retry: RetryPolicy | None = None,
         classify: Callable[[BaseException], FailureKind] = classify,
         tracebacks: bool = True,
+        unique: str | Mapping[str, Any] | None = None,
+        deadline_s: float | None = None,
     ) -> None:
         self.fn = fn
         self.name = name
@@ -128,6 +128,10 @@ class Operation(Generic[P, R_co]):
             replay_attempts=replay_attempts,
             priority=priority,
         )
+        if unique is not None or deadline_s is not None:
+            from holdfast.engine.above import declared_flow  # noqa: PLC0415 - few operations have these
+
+            self.declared = declared_flow(self.declared, unique, deadline_s)
         self.lease_s = lease_s
         self.timeout_s = timeout_s
         self.classify = classify

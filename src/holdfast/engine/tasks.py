@@ -69,7 +69,8 @@ class SubmitTask(Task[list[Admission]]):
     def __init__(self, submissions: Sequence[Submission]) -> None:
         self.submissions = submissions
         self.repeatable = all(submission.key is not None for submission in submissions)
-        self.lone = len(submissions) == 1  # of several, a conflict of one must undo the others
+        # Of several, a conflict of one must undo the others; one that is more than plain takes several statements.
+        self.lone = len(submissions) == 1 and submissions[0].flow is None
 
     @staticmethod
     def write(tasks: Sequence[SubmitTask], transaction: Transaction) -> list[list[Admission]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from holdfast.core.commands import Expire
-from holdfast.core.decide import CANCELLED, Move, decide
+from holdfast.core.decide import CANCELLED, DEADLINE_PASSED, Move, decide
 from holdfast.core.machines import OPEN, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job
 from holdfast.engine.worker.raised import HOPELESS
@@ -187,6 +187,12 @@ def _of_quarantined(seen: JobView) -> Iterator[Finding]:
         successor = _successor(job) or reason
         words = f"The job was superseded {who}at {seen.when(at)}{f': {successor}' if successor else ''}"
         yield seen.finding(FindingCode.SUPERSEDED, f"{words}; no action is needed.", evidence)
+    elif job.quarantine_code == DEADLINE_PASSED:
+        deadline = seen.reading.flow.deadline_of(job.job_id)
+        evidence["deadline_at"] = moment_text(deadline)
+        until = f" at {seen.when(deadline)}" if deadline else ""
+        words = f"The deadline of the job passed{until} before an attempt began; to do the work still, submit it anew."
+        yield seen.finding(FindingCode.DEADLINE_PASSED, words, evidence)
     else:
         error = f"; last error: {seen.last_error}" if job.last_error_code else ""
         hopeless = job.quarantine_code in HOPELESS

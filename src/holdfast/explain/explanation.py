@@ -25,6 +25,7 @@ class FindingCode(StrEnum):
     SUCCEEDED = "succeeded"
     CANCELLED = "cancelled"
     SUPERSEDED = "superseded"
+    DEADLINE_PASSED = "deadline_passed"
     QUARANTINED = "quarantined"
     NOT_RETRIED = "not_retried"
     ATTEMPTS_SPENT = "attempts_spent"
@@ -47,13 +48,19 @@ class FindingCode(StrEnum):
     BEHIND_OTHERS = "behind_others"
     ABOUT_TO_START = "about_to_start"
     FAILED_BEFORE = "failed_before"
+    DEADLINE = "deadline"
     SUSPECT = "suspect"
     SLIMMED = "slimmed"
     ERASED = "erased"
 
 
 _VERDICTS = {
-    JobVerdict.FINISHED: {FindingCode.SUCCEEDED, FindingCode.CANCELLED, FindingCode.SUPERSEDED},
+    JobVerdict.FINISHED: {
+        FindingCode.SUCCEEDED,
+        FindingCode.CANCELLED,
+        FindingCode.SUPERSEDED,
+        FindingCode.DEADLINE_PASSED,
+    },
     JobVerdict.RUNNING: {FindingCode.RUNNING, FindingCode.COMMITTED},
     JobVerdict.WAITING: {
         FindingCode.NOT_DUE,

@@ -52,6 +52,13 @@ def pending_findings(seen: JobView) -> Iterator[Finding]:
             f"{job.spent} of {counted(job.max_attempts, 'automatic attempt')} used; last error: {seen.last_error}",
             seen.failure_evidence,
         )
+    deadline = seen.reading.flow.deadline_of(job.job_id)
+    if deadline is not None:
+        yield seen.finding(
+            FindingCode.DEADLINE,
+            f"If no attempt begins before {seen.when(deadline)}, the job ends as deadline_passed.",
+            {"deadline_at": moment_text(deadline)},
+        )
     if seen.suspect:
         yield suspect_finding(seen)
     yield from _service(seen, may_start=pause is None and switch is None and job.run_at <= seen.now)

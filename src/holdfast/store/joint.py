@@ -129,7 +129,7 @@ def _requested(old: str, new: str) -> str:
     """Return the condition that a request to cancel changes, other than by being made, or dropped for a new attempt.
 
     A request is signed, and only an attempt that has not committed can get one. Lost leases are counted one by one,
-    each at the end of an attempt.
+    each at the end of an attempt. A deadline is set once, before the first move.
     """
     differs = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in REQUESTED)
     held = sql_texts([ExecutionStatus.LEASED, ExecutionStatus.IN_PROGRESS])
@@ -138,7 +138,9 @@ def _requested(old: str, new: str) -> str:
     dropped = f"{gone} AND ({new}.state = 'pending' OR {new}.attempts > {old}.attempts)"
     counted = f"{new}.lost = coalesce({old}.lost, 0) + 1 AND {ended(old, new)}"
     lost = f"({new}.lost IS DISTINCT FROM {old}.lost AND ({counted}) IS NOT TRUE)"
-    return f"(({differs}) AND (({made}) OR ({dropped})) IS NOT TRUE) OR {lost}"
+    first = f"{old}.deadline_at IS NULL AND {new}.version = 1 AND {old}.version = 1"
+    deadline = f"({new}.deadline_at IS DISTINCT FROM {old}.deadline_at AND NOT ({first}))"
+    return f"(({differs}) AND (({made}) OR ({dropped})) IS NOT TRUE) OR {lost} OR {deadline}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,11 +6,15 @@ databases can store any Submission unchanged; only the engine submits under the 
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.core.digest import is_storable, sha256
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
+
+if TYPE_CHECKING:
+    from holdfast.store.verbs.flow import Flow
 
 INTEGER_MAX = (1 << 31) - 1
 ENGINE = "holdfast"  # the client name of follow-ups; their keys contain the id of the job that staged them
@@ -43,6 +47,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     replay_attempts: int = REPLAY_ATTEMPTS
     replaces: int | None = None
     by_engine: bool = False  # a follow-up, or a job that replaces one
+    flow: "Flow | None" = None  # of work that is unique, has a deadline or waits for other jobs
 
     def __post_init__(self) -> None:
         """Raise InputError for a value that one of the databases could not store unchanged."""
@@ -88,6 +93,7 @@ class Declared(msgspec.Struct, frozen=True):
     max_attempts: int = MAX_ATTEMPTS
     replay_attempts: int = REPLAY_ATTEMPTS
     priority: int = 0
+    flow: dict[str, Any] | None = None  # how its jobs are unique, and their deadline
 
 
 class Admission(msgspec.Struct, frozen=True):

@@ -169,8 +169,9 @@ ALL = (
         " started_at:time? progress:real? progress_note? cancel_asked_at:time? result? last_error_code?"
         " last_error_message? excuse_code? excuse_message? quarantine_code? replay_reason? updated_at:time event actor"
         " reason? move_id grant_id:whole? history_from:whole! cancel_by? cancel_reason? cancel_move_id? lost:whole?"
-        " parked? limit_key?",
+        " parked? limit_key? deadline_at:time?",
     ),
+    _table("unique", "scope job_id:whole?"),
     _table(
         "aborted",
         "job_id:whole! attempt:whole! version:whole! lease_owner! lease_token:whole! lease_expires_at:time!"
@@ -303,6 +304,8 @@ def _guarded(machine: Machine, name: str, **options: Any) -> Guarded:
 
 REQUESTED = ("cancel_asked_at", "cancel_by", "cancel_reason", "cancel_move_id")
 """The columns of a job that hold the request to cancel its current attempt."""
+RUNNING = ("status", "lease_expires_at", "progress", "progress_note")
+"""The columns of a job that change while its current attempt runs."""
 
 
 GUARDED = (
@@ -324,9 +327,9 @@ GUARDED = (
             "lost",
         ),
         attempt="attempts",
-        # What a heartbeat, a progress note, a request to cancel and parking change; `store.joint` limits the second and
-        # third further, and a CHECK the last: only a pending job is parked.
-        at_rest=("status", "lease_expires_at", "progress", "progress_note", *REQUESTED, "parked", "limit_key"),
+        # What a heartbeat, a progress note, a request to cancel, a submit with a deadline and parking change;
+        # `store.joint` limits all but the first and the last further, a CHECK the last: only a pending job is parked.
+        at_rest=(*RUNNING, *REQUESTED, "deadline_at", "parked", "limit_key"),
     ),
     _guarded(
         GRANT,

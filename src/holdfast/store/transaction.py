@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.store.verbs.configuration import ConfigurationReads, ConfigurationWrites
     from holdfast.store.verbs.counts import CountReads, CountWrites
     from holdfast.store.verbs.executions import ExecutionReads, ExecutionWrites
+    from holdfast.store.verbs.flow import FlowReads, FlowWrites
     from holdfast.store.verbs.grants import GrantReads, GrantWrites
     from holdfast.store.verbs.jobs import JobReads, JobWrites
     from holdfast.store.verbs.journal import JournalReads
@@ -76,6 +77,7 @@ class Reading:
     switches: Group[SwitchReads] = Group("switches:SwitchReads")
     configuration: Group[ConfigurationReads] = Group("configuration:ConfigurationReads")
     schedules: Group[ScheduleReads] = Group("schedules:ScheduleReads")
+    flow: Group[FlowReads] = Group("flow:FlowReads")
     registry: Group[RegistryReads] = Group("registry:RegistryReads")
     replay: Group[ReplayReads] = Group("replay:ReplayReads")
     quarantine: Group[QuarantineReads] = Group("quarantine:QuarantineReads")
@@ -134,6 +136,7 @@ class Transaction(Reading):
     configuration: Group[ConfigurationWrites] = Group("configuration:ConfigurationWrites")
     schedules: Group[ScheduleWrites] = Group("schedules:ScheduleWrites")
     parking: Group[ParkingWrites] = Group("parking:ParkingWrites")
+    flow: Group[FlowWrites] = Group("flow:FlowWrites")
     registry: Group[RegistryWrites] = Group("registry:RegistryWrites")
     replay: Group[ReplayWrites] = Group("replay:ReplayWrites")
     retention: Group[RetentionWrites] = Group("retention:RetentionWrites")

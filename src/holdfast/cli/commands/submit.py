@@ -4,8 +4,9 @@ Invariants: the payload is read and checked before the ledger is opened; at most
 """
 
 import sys
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -20,6 +21,9 @@ from holdfast.core.protocol import ranked
 from holdfast.store import Declared, Submission
 from holdfast.store.environment import payload_bytes_max
 from holdfast.store.requests import INTEGER_MAX
+
+if TYPE_CHECKING:  # the engine is imported only by the commands that need it
+    from holdfast.store.verbs.flow import Flow
 
 
 @command(Location.unopened)
@@ -53,6 +57,14 @@ def submit(
         str | None,
         word("--operation-version", "Version of the operation (default: the active or newest one).", metavar="VERSION"),
     ] = None,
+    unique: Annotated[
+        str | None,
+        word("--unique", "One job of the same work: 'active', or seconds such as 3600.", metavar="SCOPE"),
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option("--deadline", metavar="TIME", help="Latest start, with a zone; after it the job does not run."),
+    ] = None,
 ) -> Answer:
     """Submit a job.
 
@@ -60,7 +72,7 @@ def submit(
     """
     size_max = payload_bytes_max()
     text = payload_text(loads(_read(payload, size_max), size_max=size_max), size_max=size_max)
-    moment = due_moment(run_at)
+    moment, latest = due_moment(run_at), due_moment(deadline, "--deadline")
     _require_version(operation_version)
     with location.open() as store, store.transaction() as transaction:
         declared = transaction.operations.declared().get(operation, Declared())
@@ -76,6 +88,7 @@ def submit(
             run_at=moment,
             max_attempts=max_attempts or declared.max_attempts,
             replay_attempts=declared.replay_attempts,
+            flow=_flow(operation, text, declared, unique, latest) if unique or latest or declared.flow else None,
         )
         [admission] = transaction.jobs.submit([submission], actor=actor())
     job = admission.existing
@@ -89,6 +102,18 @@ def submit(
     if job is not None and job.slimmed:
         receipt["result_expired"], what = True, f"{what}, its result was deleted by retention"
     return Answer(receipt, f"job {receipt['job_id']}  {receipt['state']}  ({what})")
+
+
+def _flow(operation: str, payload: str, declared: Declared, unique: str | None, deadline_at: datetime | None) -> "Flow":
+    """Return how the job is unique and its deadline, as the options or else the operation say."""
+    from holdfast.engine.operations import Call  # noqa: PLC0415 - see above
+    from holdfast.scheduling.unique import flow_of  # noqa: PLC0415 - see above
+
+    scope: str | dict[str, float] | None = unique
+    if unique is not None and unique.replace(".", "", 1).isdigit():
+        scope = {"window_s": float(unique)}
+    call = Call(operation=operation, payload=loads(payload), unique=scope, deadline_at=deadline_at)
+    return flow_of(call, declared)
 
 
 def _read(payload: str, size_max: int) -> str | bytes:

@@ -237,7 +237,7 @@ class Duties:
     def _has_work(self, reading: Reading) -> bool:
         """Return whether anything has moved since the last look, in the whole ledger, or a worker holds a lease."""
         last_seq, self._last_seq = self._last_seq, reading.seals.sealing_bounds().seq
-        return last_seq != self._last_seq or reading.executions.any_expired(self._ledger.store.now() + EVER)
+        return last_seq != self._last_seq or reading.executions.any_expired(self._ledger.store.now() + EVER)[0]
 
     def _begin(self, duty: Duty) -> None:
         with self._ledger.store.transaction() as transaction:

@@ -5,7 +5,7 @@ Invariants: whatever the exception does when it is looked at, `raised` does not 
 
 from collections.abc import Callable
 
-from holdfast.core.decide import CANCELLED
+from holdfast.core.decide import CANCELLED, DEADLINE_PASSED
 from holdfast.core.errors import HoldfastError
 from holdfast.engine.error_texts import error_code, error_message, short_code
 from holdfast.engine.failures import FailureKind, classify
@@ -14,7 +14,9 @@ from holdfast.engine.worker.signals import Cancel, Quarantine, RetryAfter, Snooz
 from holdfast.engine.worker.traces import traceback_text
 
 # The same call would end the same way: no retry will help.
-HOPELESS = frozenset({"arguments_invalid", "payload_not_json", "payload_too_deep", "payload_too_large"})
+HOPELESS = frozenset(
+    {"arguments_invalid", DEADLINE_PASSED, "payload_not_json", "payload_too_deep", "payload_too_large"}
+)
 
 
 def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] = classify) -> Raised:

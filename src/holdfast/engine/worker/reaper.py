@@ -42,15 +42,20 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def recover(ledger: Ledger, *, actor: str, delay_s: float = 0.0, limit: int | None = None) -> RecoveryReport:
     """End every attempt whose lease has expired, batch by batch; return what was done."""
-    if not any_expired(ledger, ledger.store.now()):
+    expired, late = any_expired(ledger, ledger.store.now())
+    if late:
+        from holdfast.engine.above import catch_up  # noqa: PLC0415 - few jobs have a deadline
+
+        catch_up(ledger, actor=actor)
+    if not expired:
         return RecoveryReport()
     from holdfast.engine.worker.recovery import recover_all  # noqa: PLC0415 - most looks find nothing
 
     return recover_all(ledger, actor=actor, delay_s=delay_s, limit=limit)
 
 
-def any_expired(ledger: Ledger, at: datetime) -> bool:
-    """Return whether a lease was expired at a time."""
+def any_expired(ledger: Ledger, at: datetime) -> tuple[bool, bool]:
+    """Return whether a lease was expired at a time, and whether the deadline of a job had passed."""
     with ledger.store.reading() as reading:
         return reading.executions.any_expired(at)
 

@@ -57,7 +57,7 @@ def _recover_batch(
     ledger: Ledger, actor: str, n: int, judged_at: datetime, delay_s: float
 ) -> list[tuple[Attempt, Move | Refused]]:
     # Leases are judged at this time: waiting for the write lock must not make a live lease look expired.
-    if not any_expired(ledger, judged_at):
+    if not any_expired(ledger, judged_at)[0]:
         return []
     # Through the committer, so that its events are published before those of the next claim.
     retry_at = judged_at + timedelta(seconds=delay_s) if delay_s else None

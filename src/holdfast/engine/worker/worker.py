@@ -353,7 +353,12 @@ class Worker:
         now = self._ledger.store.now()
         try:
             with self._ledger.store.reading() as reading:
-                due_at = reading.jobs.next_due(self._queues)
+                due_at, behind = reading.jobs.outlook(self._queues)
+            if behind:
+                from holdfast.engine.above import catch_up  # noqa: PLC0415 - most ledgers need none of it
+
+                if catch_up(self._ledger, actor=self.worker_id):
+                    return now
         except StoreError as error:
             self._pause_for(error)
             return now

@@ -4,9 +4,13 @@
 -- A lane is one queue at one priority. Walking the lanes keeps a claim short however many jobs wait for a later time;
 -- the outer LIMIT stops the walk as soon as it has enough. A LIMIT that the planner cannot read makes a plan for one n as
 -- good as a plan for any, so it is kept and not made anew for each claim. An operation whose switch is on gives out no
--- work. The token follows the clock, because a sequence repeats its numbers when the database falls back.
+-- work. A job whose deadline has passed is not claimed: only while there is one, the deadline of each job is read. The
+-- token follows the clock, because a sequence repeats its numbers when the database falls back.
 WITH RECURSIVE
-  t AS MATERIALIZED (SELECT coalesce(:now, statement_timestamp()) AS now),
+  t AS MATERIALIZED (
+    SELECT n.now, (SELECT min(d.deadline_at) FROM holdfast_jobs d
+                    WHERE d.deadline_at IS NOT NULL AND d.state = 'pending') <= n.now AS late
+      FROM (SELECT coalesce(:now, statement_timestamp()) AS now) n),
   every_lane (queue, priority) AS (
     SELECT q, (SELECT max(j.priority) FROM holdfast_jobs j
                 WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q)
@@ -24,6 +28,7 @@ WITH RECURSIVE
          WHERE due_at IS NOT NULL AND parked IS NULL AND queue = l.queue AND priority = l.priority AND due_at <= (SELECT now FROM t)
            AND operation <> ALL (ARRAY(SELECT substr(w.name, 11) FROM holdfast_switches w
                                         WHERE w.state = 'on' AND starts_with(w.name, 'operation:')))
+           AND ((SELECT late FROM t) IS NOT TRUE OR deadline_at IS NULL OR deadline_at > (SELECT now FROM t))
          ORDER BY due_at, job_id LIMIT (SELECT :n::bigint) FOR NO KEY UPDATE SKIP LOCKED) j
      LIMIT (SELECT :n::bigint)),
   claimed AS (
@@ -53,6 +58,7 @@ WITH
      WHERE j.due_at <= (SELECT now FROM t) AND j.parked IS NULL
        AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
        AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
+       AND (j.deadline_at IS NULL OR j.deadline_at > (SELECT now FROM t))
      ORDER BY j.job_id FOR NO KEY UPDATE OF j),
   claimed AS (
     UPDATE holdfast_jobs AS j

@@ -450,7 +450,7 @@ BEGIN
                 AND n.state = 'quarantined'
                 AND o.status IS NULL
                 AND n.status IS NULL
-                AND n.event IN ('quarantine', 'cancel')
+                AND n.event IN ('quarantine', 'cancel', 'lapse')
                 AND n.version = o.version + 1
                 AND n.attempts = o.attempts
                 AND n.lease_token IS NOT DISTINCT FROM o.lease_token
@@ -586,6 +586,10 @@ BEGIN
           OR (
             n.lost IS DISTINCT FROM o.lost
             AND (n.lost = coalesce(o.lost, 0) + 1 AND o.status IS NOT NULL AND n.status IS NULL) IS NOT TRUE
+          )
+          OR (
+            n.deadline_at IS DISTINCT FROM o.deadline_at
+            AND NOT (o.deadline_at IS NULL AND n.version = 1 AND o.version = 1)
           )
         )
         AND door IS NULL

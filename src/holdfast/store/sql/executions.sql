@@ -39,7 +39,9 @@ SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NUL
     OR EXISTS (SELECT 1 FROM holdfast_meta m WHERE m.name = 'seal_head');
 
 -- name: any_expired
-SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= {now});
+-- And whether the deadline of a job that waits has passed.
+SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= {now}),
+  EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.deadline_at IS NOT NULL AND j.state = 'pending' AND j.deadline_at <= {now});
 
 -- name: stalled_attempts
 -- The same rows as expired_attempts, for looking: nothing is locked.

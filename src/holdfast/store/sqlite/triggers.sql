@@ -216,7 +216,7 @@ WHEN (
             AND NEW.state = 'quarantined'
             AND OLD.status IS NULL
             AND NEW.status IS NULL
-            AND NEW.event IN ('quarantine', 'cancel')
+            AND NEW.event IN ('quarantine', 'cancel', 'lapse')
             AND NEW.version = OLD.version + 1
             AND NEW.attempts = OLD.attempts
             AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
@@ -351,6 +351,10 @@ WHEN (
           AND OLD.status IS NOT NULL
           AND NEW.status IS NULL
         ) IS NOT TRUE
+      )
+      OR (
+        NEW.deadline_at IS DISTINCT FROM OLD.deadline_at
+        AND NOT (OLD.deadline_at IS NULL AND NEW.version = 1 AND OLD.version = 1)
       )
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -489,7 +493,7 @@ BEGIN
             AND NEW.state = 'quarantined'
             AND OLD.status IS NULL
             AND NEW.status IS NULL
-            AND NEW.event IN ('quarantine', 'cancel')
+            AND NEW.event IN ('quarantine', 'cancel', 'lapse')
             AND NEW.version = OLD.version + 1
             AND NEW.attempts = OLD.attempts
             AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
@@ -624,6 +628,10 @@ BEGIN
           AND OLD.status IS NOT NULL
           AND NEW.status IS NULL
         ) IS NOT TRUE
+      )
+      OR (
+        NEW.deadline_at IS DISTINCT FROM OLD.deadline_at
+        AND NOT (OLD.deadline_at IS NULL AND NEW.version = 1 AND OLD.version = 1)
       )
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);

@@ -33,10 +33,10 @@ class ExecutionReads(Verbs):
         [[found]] = self._run("anything_to_check")
         return bool(found)
 
-    def any_expired(self, at: datetime | None = None) -> bool:
-        """Return whether the lease of an open execution has expired; takes no lock."""
-        [[found]] = self._run("any_expired", now=self._time(at))
-        return bool(found)
+    def any_expired(self, at: datetime | None = None) -> tuple[bool, bool]:
+        """Return whether the lease of an open execution has expired, and the deadline of a job; takes no lock."""
+        [(leases, deadlines)] = self._run("any_expired", now=self._time(at))
+        return bool(leases), bool(deadlines)
 
     def checkpoints(self, job_id: int) -> dict[str, str]:
         """Return the checkpoints of a job, as JSON text by name."""

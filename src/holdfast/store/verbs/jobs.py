@@ -44,8 +44,12 @@ class JobReads(Verbs):
 
     def next_due(self, queues: Sequence[str]) -> datetime | None:
         """Return the earliest `run_at` of the pending jobs of these queues; None if there is none."""
-        [[moment]] = self._run("next_due", queues=encoded(list(queues)))
-        return None if moment is None else self._store.moment(moment)
+        return self.outlook(queues)[0]
+
+    def outlook(self, queues: Sequence[str]) -> tuple[datetime | None, bool]:
+        """Return what `next_due` does, and whether jobs of the ledger wait for `scheduling.flow` to move them."""
+        [(moment, behind)] = self._run("next_due", queues=encoded(list(queues)), now=self._store.time_parameter())
+        return None if moment is None else self._store.moment(moment), bool(behind)
 
 
 class JobWrites(JobReads, WritingVerbs):
@@ -60,6 +64,8 @@ class JobWrites(JobReads, WritingVerbs):
         not declared, RegistryError for one that is not in force, and QueueFullError if a queue is at its limit. Without
         an actor, the journal names the client.
         """
+        if any(submission.flow is not None for submission in submissions):
+            return self._session.flow.submit(submissions, actor=actor, reason=reason)
         self._session.operations.require_usable(submissions)
         if len(submissions) == 1:
             return [self._submit_one(submissions[0], self._signature(actor, reason))]

@@ -34,3 +34,14 @@ CREATE TABLE holdfast_buckets (
 );
 
 CREATE INDEX holdfast_buckets_wake ON holdfast_buckets (wake_at) WHERE wake_at IS NOT NULL;
+
+-- Unique work and deadlines -------------------------------------------------------------------------------------------
+
+-- A scope is taken by the job that was last submitted under it. The row is locked while a submit looks at that job.
+CREATE TABLE holdfast_unique (
+  scope  text PRIMARY KEY CHECK (scope <> ''),
+  job_id bigint REFERENCES holdfast_calls (job_id) -- NULL only while its submit has not ended
+);
+
+ALTER TABLE holdfast_jobs ADD COLUMN deadline_at timestamptz;
+CREATE INDEX holdfast_jobs_deadline ON holdfast_jobs (deadline_at) WHERE deadline_at IS NOT NULL AND state = 'pending';
