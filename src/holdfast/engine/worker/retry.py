@@ -27,7 +27,11 @@ class Strategy(StrEnum):
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """When to try again. `transient_max_attempts` gives passing failures a larger budget than the others."""
+    """When to try again. `transient_max_attempts` gives passing failures a larger budget than the others.
+
+    After `no_progress_after` failures in a row with the same code, and messages that differ only in numbers, the job is
+    quarantined with the code `no_progress_detected`, whatever is left of its budget; None never does that.
+    """
 
     strategy: Strategy = Strategy.EXPONENTIAL_BACKOFF
     max_attempts: int = MAX_ATTEMPTS
@@ -38,6 +42,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     transient_max_attempts: int | None = None
     rate_limit_delay_s: float | None = None
     permanent_failures_no_retry: bool = True
+    no_progress_after: int | None = None
 
     @guarded
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ def refuse_unfit_policy(policy: RetryPolicy) -> None:
     strategy: object = policy.strategy
     if not isinstance(strategy, str) or strategy not in tuple(Strategy):
         raise _invalid(f"strategy must be one of {', '.join(Strategy)}")
-    transient, rate_s = policy.transient_max_attempts, policy.rate_limit_delay_s
+    transient, rate_s, same = policy.transient_max_attempts, policy.rate_limit_delay_s, policy.no_progress_after
     for fits, what in (
         (1 <= policy.max_attempts <= ATTEMPTS_MAX, f"max_attempts must be between 1 and {ATTEMPTS_MAX}"),
         (0 <= policy.base_s <= BASE_S_MAX, f"base_s must be between 0 and {BASE_S_MAX}"),
@@ -30,6 +30,7 @@ def refuse_unfit_policy(policy: RetryPolicy) -> None:
         (rate_s is None or 0 <= rate_s <= CAP_S_MAX, f"rate_limit_delay_s must be between 0 and {CAP_S_MAX}"),
         (transient is None or policy.max_attempts <= transient <= ATTEMPTS_MAX,
          f"transient_max_attempts must be between max_attempts and {ATTEMPTS_MAX}"),
+        (same is None or 2 <= same <= ATTEMPTS_MAX, f"no_progress_after must be between 2 and {ATTEMPTS_MAX}"),
     ):  # fmt: skip
         if not fits:
             raise _invalid(what)

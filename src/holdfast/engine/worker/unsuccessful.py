@@ -72,11 +72,16 @@ def _command(running: HeldAttempt, outcome: Raised, now: datetime) -> object:
             return Fail(token, code, message, quarantine_code=CANCELLED)
         case Then.QUARANTINE:
             return Fail(token, code, message, permanent=True, quarantine_code=code)
-        case Then.RETRY:
-            return Fail(token, code, message, retry_at=after)
     if running.operation is None:
-        return Fail(token, code, message)
+        return Fail(token, code, message, retry_at=after if outcome.then is Then.RETRY else None)
     policy, kind = running.operation.retry, outcome.kind
+    if policy.no_progress_after is not None:
+        from holdfast.engine.worker.no_progress import NO_PROGRESS, makes_no_progress  # noqa: PLC0415 - if declared
+
+        if makes_no_progress(running, outcome, policy.no_progress_after):
+            return Fail(token, code, message, permanent=True, quarantine_code=NO_PROGRESS)
+    if outcome.then is Then.RETRY:
+        return Fail(token, code, message, retry_at=after)
     delay_s = policy.delay_s(running.job.spent, kind, running.ledger.world.randomness)
     retry_at = None if delay_s is None else now + timedelta(seconds=delay_s)
     return Fail(token, code, message, retry_at=retry_at, permanent=policy.is_final(kind))
