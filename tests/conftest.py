@@ -75,6 +75,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             "NOT TESTED: promtool is not installed, so metrics and alert rules were not checked by it."
             " On Debian: apt-get install prometheus"
         )
+    if not os.environ.get("HOLDFAST_NOAA_FILES"):
+        terminalreporter.write_line(
+            "NOT TESTED: HOLDFAST_NOAA_FILES names no directory, so the readers did not see the real files that"
+            " tests/nodd/real_files.tsv lists."
+        )
 
 
 # First, before -m and -k take tests away: the record is of every test collected.

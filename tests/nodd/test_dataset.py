@@ -72,7 +72,7 @@ def test_a_user_adds_a_dataset_by_adding_a_file(tmp_path: Path) -> None:
         ('extensions = ["file"', 'extensions = ["files"', "collection.extensions"),
         ("min_size = 100", 'min_size = 100\nsame_observation = ["fhr"]', "collection.extensions"),
         ("2026-07-26T00:00:00Z", "2026-07-26T01:00:00Z", "examples[0]"),
-        ('fhr = "000"', 'fhr = "999"', "examples[0]"),
+        ('product = "pgrb2.0p25", fhr = "000"', 'product = "pgrb2.0p25", fhr = "999"', "examples[0]"),
         ("title = ", "title == ", ""),
     ],
 )

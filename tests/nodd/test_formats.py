@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.nodd import samples
-from holdfast.nodd.formats import Damaged, Read, grib2, gzipped, hdf5, nexrad
+from holdfast.nodd.formats import Damaged, Read, grib2, gzipped, hdf5, nexrad, nids, wmo
 
 pytestmark = pytest.mark.attack("input")
 
 REFERENCE = datetime(2026, 7, 26, 6, tzinfo=UTC)
+HEADING = b"SDUS54 KOUN 202016\r\r\nN0RTLX\r\r\n"
 GRIDS = {
     "global": samples.latitudes_and_longitudes(),
     "coarse": samples.latitudes_and_longitudes(36, 19),
@@ -52,19 +53,25 @@ def test_a_grib_message_means_what_eccodes_says(grid: str, lead: int) -> None:
     finally:
         eccodes.codes_release(handle)
     assert message.valid == datetime.strptime(f"{date}{time:04}", "%Y%m%d%H%M").replace(tzinfo=UTC)
-    assert (message.reference, message.shape) == (REFERENCE, shape)
-    assert message.bbox is not None
-    west, south, east, north = message.bbox
-    assert (south, north) == pytest.approx((latitudes.min(), latitudes.max()), abs=1e-6)
+    assert message.grid is not None
+    assert (message.reference, message.grid.shape) == (REFERENCE, shape)
+    assert message.grid.bbox is not None
+    west, south, east, north = message.grid.bbox
+    cell = 0.05 if grid == "lambert" else {"global": 0.25, "coarse": 10.0, "box": 70 / 69}[grid]
+    # The area reaches half a cell beyond the centres of the outer cells, and not beyond the poles.
+    assert 0 <= latitudes.min() - south <= cell
+    assert 0 <= north - latitudes.max() <= cell
     if grid in ("global", "coarse"):
         assert (west, east) == (-180.0, 180.0)
     else:
-        assert (west, east) == pytest.approx((longitudes.min(), longitudes.max()), abs=1e-6)
+        assert 0 < longitudes.min() - west <= cell
+        assert 0 < east - longitudes.max() <= cell
 
 
 def test_the_grid_of_hrrr_has_the_bounds_that_are_published() -> None:
-    bbox = grib2.first_message(*of(samples.grib2(REFERENCE, grid=samples.lambert()))).bbox
-    assert bbox == pytest.approx((-134.0955, 21.1381, -60.9172, 52.6156), abs=1e-4)
+    found = grib2.first_message(*of(samples.grib2(REFERENCE, grid=samples.lambert()))).grid
+    assert found is not None
+    assert found.bbox == pytest.approx((-134.0955, 21.1381, -60.9172, 52.6156), abs=0.03)  # of the centres of cells
 
 
 def test_messages_follow_each_other_to_the_end() -> None:
@@ -112,12 +119,16 @@ def test_every_truncation_of_a_volume_is_found() -> None:
     data = samples.nexrad_volume("KTLX", REFERENCE, records=3)
     found = nexrad.volume(*of(data))
     assert (found.version, found.station, found.start, found.records) == ("AR2V0006", "KTLX", REFERENCE, 3)
-    edges = {24}  # a volume of fewer records is whole to this reader: the count is not in the header
+    assert found.ended
+    edges = set()
     at = 24
-    for record in range(3):
+    for _ in range(2):
         at += 4 + abs(int.from_bytes(data[at : at + 4], "big", signed=True))
-        edges.add(at if record < 2 else -1)
-    for length in sorted(set(range(len(data))) - edges):
+        edges.add(at)
+    for length in range(len(data)):
+        if length in edges:  # between two records: the last one does not say that it is the last
+            assert not nexrad.volume(*of(data[:length])).ended
+            continue
         with pytest.raises(Damaged):
             whole_volume(data[:length])
 
@@ -160,13 +171,16 @@ def test_the_attributes_of_a_goes_file_are_those_that_h5py_wrote() -> None:
 
 def test_chunks_are_judged_by_themselves() -> None:
     first = samples.nexrad_volume("KDMX", REFERENCE, records=1)
-    found = nexrad.chunk(*of(first), first=True)
+    found = nexrad.chunk(*of(first), kind="S")
     assert found is not None
     assert found.station == "KDMX"
     middle = samples.nexrad_records(2)
-    assert nexrad.chunk(*of(middle), first=False) is None
+    assert nexrad.chunk(*of(middle), kind="I") is None
     with pytest.raises(Damaged):
-        nexrad.chunk(*of(middle[:-1]), first=False)
+        nexrad.chunk(*of(middle[:-1]), kind="I")
+    with pytest.raises(Damaged):
+        nexrad.chunk(*of(middle), kind="E")  # the last record of a volume says so
+    assert nexrad.chunk(*of(samples.nexrad_records(2, last=True)), kind="E") is None
 
 
 def test_a_bomb_does_not_go_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +191,8 @@ def test_a_bomb_does_not_go_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(
-    st.binary(max_size=300), st.sampled_from([b"", b"GRIB\0\0\0\2", hdf5.SIGNATURE, b"AR2V0006.001", b"\x1f\x8b\x08"])
+    st.binary(max_size=300),
+    st.sampled_from([b"", b"GRIB\0\0\0\2", hdf5.SIGNATURE, b"AR2V0006.001", b"\x1f\x8b\x08", HEADING]),
 )
 @settings(max_examples=400)
 def test_any_bytes_give_an_answer_or_damage(data: bytes, start: bytes) -> None:
@@ -187,6 +202,8 @@ def test_any_bytes_give_an_answer_or_damage(data: bytes, start: bytes) -> None:
         hdf5.superblock,
         nexrad.volume,
         gzipped.unpacked,
+        nids.product,
+        lambda read, size: list(wmo.messages(read, size)),
     ):
         with suppress(Damaged):
             reader(*of(start + data))

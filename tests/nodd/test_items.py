@@ -32,6 +32,11 @@ def specimen(dataset: Dataset, example: Example) -> bytes:
             station = "KTLX" if "KTLX" in example.key else "KDMX"
             volume = samples.nexrad_volume(station, start)
             return samples.gzipped(volume) if example.key.endswith(".gz") else volume
+        case "nexrad-l3":
+            station, product = example.fields["station"], example.fields["product"]
+            return samples.nexrad_product(station, product, start, place=(25.611, -80.413))
+        case "nexrad-chunk" if example.key.endswith("-S"):
+            return samples.nexrad_volume("KDMX", start, records=1)
         case _:
             return samples.nexrad_records(2)
 

@@ -255,7 +255,7 @@ def test_a_subscription_is_made_as_it_is_printed(cloud: Cloud) -> None:
     plan = subscription.plan(shipped()["gfs"], BUCKET, queue="nodd-t", account="123456789012")
     assert plan.subscription["FilterPolicyScope"] == "MessageBody"
     assert json.loads(plan.subscription["FilterPolicy"]) == {
-        "Records": {"s3": {"object": {"key": [{"prefix": "gfs."}]}}}
+        "Records": {"s3": {"object": {"key": [{"prefix": "gfs."}, {"prefix": "gdas."}]}}}
     }
     [statement] = plan.policy["Statement"]
     assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": plan.topic}}

@@ -20,9 +20,9 @@ import msgspec
 from holdfast.core.errors import SpecInvalidError
 from holdfast.nodd.durations import seconds_of
 
-FORMATS = ("grib2", "grib2-gzip", "grib2-wmo", "netcdf4", "nexrad-l2", "nexrad-chunk", "opaque")
+FORMATS = ("grib2", "grib2-gzip", "grib2-wmo", "netcdf4", "nexrad-l2", "nexrad-chunk", "nexrad-l3", "opaque")
 ENVELOPES = ("s3-event", "nexrad-chunk")
-RULES = ("reference-and-lead", "instant", "start-and-end", "start-only")
+RULES = ("reference-and-lead", "instant", "start-and-end", "start-only", "issued")
 EXTENSIONS = ("file", "storage", "forecast", "processing", "timestamps", "version")  # of STAC
 GEOMETRIES = ("static", "by-field", "from-file", "station-circle")
 TENTHS = "+tenths"
@@ -43,6 +43,10 @@ class TimeRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lead: str | None = None
     defaults: dict[str, str] = {}
 
+    def reference_in(self, fields: Mapping[str, str]) -> bool:
+        """Return whether a key has the reference time itself, and not only the defaults for it."""
+        return any(f"{{{name}}}" in self.reference for name in fields)
+
 
 class Geometry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The area that the data cover: fixed here, by a field of the key, from the file, or around its station."""
@@ -52,6 +56,13 @@ class Geometry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     bboxes: dict[str, Bbox] = {}
     field: str | None = None
     radius_km: float | None = None
+
+
+class HeaderRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the header of a GRIB2 object must say, to agree with its key."""
+
+    centers: tuple[int, ...] = ()  # the originating centres of the dataset
+    parameters: dict[str, tuple[int, int, int]] = {}  # discipline, category and number by the key's `element`
 
 
 class StacCollection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,6 +121,8 @@ class DatasetSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     collection: StacCollection
     policy: DatasetPolicy
     examples: tuple[Example, ...]
+    header: HeaderRules = HeaderRules()
+    archives: dict[str, str] = {}  # buckets without new objects, with their former topics; only for backfill
     sidecars: tuple[str, ...] = ()
     subscribe_prefixes: tuple[str, ...] = ()
     list_prefixes: tuple[str, ...] = ()  # for one day, with the codes of strftime
@@ -162,9 +175,11 @@ class Dataset:
         return None
 
     def time_range(self, fields: Mapping[str, str]) -> TimeRange:
-        """Return the time range for the fields of a key; raise ValueError if they are not a time."""
+        """Return the time range for the fields of a key; raise ValueError if they are not a time, or disagree."""
         rule = self.spec.time
         values = {**rule.defaults, **fields}
+        if "cycle" in fields and fields.get("hour", fields["cycle"]) != fields["cycle"]:
+            raise ValueError("the hour of the directory is not the cycle of the file")
         reference = _moment(rule.reference.format_map(values), rule.format)
         if rule.rule == "reference-and-lead":
             valid = reference + _lead(values[rule.lead or ""])
@@ -188,8 +203,11 @@ def _moment(text: str, form: str) -> datetime:
 
 
 def _lead(text: str) -> timedelta:
-    hours = int(text.lstrip("ftm"))
-    return timedelta(hours=-hours if text.startswith("tm") else hours)
+    """Return a lead: up to three digits are hours, of more the last two are minutes; `tm` is before the cycle."""
+    digits = text.lstrip("ftm")
+    hours, minutes = (digits[:-2], digits[-2:]) if len(digits) > 3 else (digits, "0")
+    lead = timedelta(hours=int(hours), minutes=int(minutes))
+    return -lead if text.startswith("tm") else lead
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -203,7 +221,7 @@ class Datasets:
         self._by_name = dict(sorted(datasets.items()))
         self._by_bucket: dict[str, list[Dataset]] = {}
         for dataset in self._by_name.values():
-            for bucket in dataset.spec.buckets:
+            for bucket in (*dataset.spec.buckets, *dataset.spec.archives):
                 self._by_bucket.setdefault(bucket, []).append(dataset)
         for dataset in self._by_name.values():
             self._require_examples(dataset)
@@ -288,7 +306,7 @@ def load(name: str, text: str) -> Dataset:
         if value not in known:
             raise _invalid(name, path, f"{value!r} is not one of {', '.join(known)}")
     _require_extensions(name, spec)
-    for bucket, arn in spec.buckets.items():
+    for bucket, arn in (*spec.buckets.items(), *spec.archives.items()):
         if not BUCKET.fullmatch(bucket) or not ARN.fullmatch(arn):
             raise _invalid(name, f"buckets.{bucket}", "needs the name of a bucket and the ARN of its SNS topic")
     if not spec.buckets or not spec.examples:

@@ -37,7 +37,8 @@ SOFTWARE = {"holdfast-nodd": "1.0.0"}
 
 # Another attempt would find the same issue in the same object.
 PERMANENT_ISSUES = frozenset({
-    "size_zero", "size_too_small", "size_too_large", "etag_mismatch", "missing_required_header", "access_denied",
+    "size_zero", "size_too_small", "size_too_large", "size_mismatch", "etag_mismatch", "missing_required_header",
+    "access_denied",
 })  # fmt: skip
 
 

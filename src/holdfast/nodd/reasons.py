@@ -12,6 +12,7 @@ REASONS = {
     "integrity_size_zero": Reason.PARSE_ERROR,
     "integrity_size_too_small": Reason.PARSE_ERROR,
     "integrity_size_too_large": Reason.PARSE_ERROR,
+    "integrity_size_mismatch": Reason.PARSE_ERROR,
     "integrity_missing_required_header": Reason.PARSE_ERROR,
     "metadata_incomplete_product_metadata": Reason.PARSE_ERROR,
     "metadata_missing_geolocation": Reason.PARSE_ERROR,

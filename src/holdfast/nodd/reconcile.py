@@ -88,7 +88,7 @@ def reconcile(
 def _found(
     source: S3Source, datasets: Datasets, dataset: Dataset, prefixes: Sequence[str], counts: Counter[str]
 ) -> Iterator[Notice]:
-    for bucket in sorted(dataset.spec.buckets):
+    for bucket in sorted((*dataset.spec.buckets, *dataset.spec.archives)):
         for prefix in prefixes:
             for key, head in _listed(source, bucket, prefix):
                 notice = listed_notice(

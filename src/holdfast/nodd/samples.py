@@ -117,6 +117,17 @@ def nexrad_records(records: int, *, last: bool = False) -> bytes:
     return b"".join(parts)
 
 
+def nexrad_product(station: str, product: str, at: datetime, *, place: tuple[float, float], code: int = 94) -> bytes:
+    """Return a Level III product without data: its heading, message header and description block."""
+    since = at - _EPOCH
+    heading = f"SDUS54 KOUN {at:%d%H%M}\r\r\n{product}{station}\r\r\n".encode("ascii")
+    body = struct.pack(
+        ">hiihhhhhhHI", -1, round(place[0] * 1000), round(place[1] * 1000), 1200, code, 2, 21, 0, 1, since.days,
+        since.seconds,
+    ).ljust(102, b"\0")  # fmt: skip
+    return heading + struct.pack(">hHIihhh", code, since.days, since.seconds, 18 + len(body), 1, 0, 2) + body
+
+
 def goes_file(start: datetime, end: datetime, *, bbox: tuple[float, float, float, float], sat: str = "G19") -> bytes:
     """Return a small NetCDF-4 file with the attributes of a GOES product; h5py is required."""
     import io  # noqa: PLC0415 - with h5py

@@ -6,7 +6,6 @@ times are in UTC; an unknown grid has no bounds, which is not damage.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,23 +13,20 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from holdfast.nodd.formats import Damaged, Read, exactly
+from holdfast.nodd.formats.grids import Grid, grid, signed
 
 MAGIC, END = b"GRIB", b"7777"
 INDICATOR_BYTES = 16
 SECTION_BYTES_MAX = 64 << 10  # of the sections that are read; the data section is skipped
 HEAD_BYTES = 1024
 MESSAGES_MAX = 100_000
-EARTH_KM = 6371.229
-MICRO = 1e-6
 
 _UNITS = {
     0: timedelta(minutes=1), 1: timedelta(hours=1), 2: timedelta(days=1), 10: timedelta(hours=3),
     11: timedelta(hours=6), 12: timedelta(hours=12), 13: timedelta(seconds=1),
 }  # fmt: skip
 # Product definition templates with the end of an interval, and the offset of that time in the section.
-_INTERVAL_ENDS = {8: 34, 11: 37, 12: 36}
-
-Bbox = tuple[float, float, float, float]
+_INTERVAL_ENDS = {8: 34, 9: 47, 10: 35, 11: 37, 12: 36}
 
 
 class GribMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +41,7 @@ class GribMessage(msgspec.Struct, frozen=True, kw_only=True):
     ends: datetime | None = None  # end of the interval of an accumulation or a maximum
     category: int | None = None
     parameter: int | None = None
-    grid: int | None = None
-    shape: tuple[int, int] | None = None  # (rows, columns)
-    bbox: Bbox | None = None
+    grid: Grid | None = None
 
 
 def first_message(read: Read, size: int, *, start: int = 0) -> GribMessage:
@@ -113,7 +107,7 @@ def _sections(read: Read, at: int, end: int) -> dict[int, bytes]:
 def _message_of(offset: int, length: int, discipline: int, found: dict[int, bytes]) -> GribMessage:
     try:
         center, reference = _identification(found[1])
-        grid, shape, bbox = _grid(found[3]) if 3 in found else (None, None, None)
+        found_grid = grid(found[3]) if 3 in found else None
         valid, ends, category, parameter = _product(found[4], reference) if 4 in found else (None, None, None, None)
     except (struct.error, IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise Damaged("bad_section", f"the message at byte {offset} cannot be read: {type(error).__name__}") from None
@@ -127,9 +121,7 @@ def _message_of(offset: int, length: int, discipline: int, found: dict[int, byte
         ends=ends,
         category=category,
         parameter=parameter,
-        grid=grid,
-        shape=shape,
-        bbox=bbox,
+        grid=found_grid,
     )
 
 
@@ -149,92 +141,7 @@ def _product(section: bytes, reference: datetime) -> tuple[datetime | None, date
     if template > 15 and template not in (40, 41, 42, 43):
         return None, None, category, parameter
     shift = 1 if template in (40, 41, 42, 43) else 0  # these have a constituent before the time
-    unit, lead = struct.unpack(">Bi", section[17 + 2 * shift : 22 + 2 * shift])
-    lead = _signed(lead)
-    valid = reference + lead * _UNITS[unit] if unit in _UNITS else None
+    unit, lead = struct.unpack(">BI", section[17 + 2 * shift : 22 + 2 * shift])
+    valid = reference + signed(lead) * _UNITS[unit] if unit in _UNITS else None
     ends = _moment(section, _INTERVAL_ENDS[template]) if template in _INTERVAL_ENDS else None
     return valid, ends, category, parameter
-
-
-def _signed(value: int) -> int:
-    """Convert a number that was read as two's complement: in GRIB the first bit is the sign."""
-    raw = value & 0xFFFFFFFF
-    return -(raw & 0x7FFFFFFF) if raw & 0x80000000 else raw
-
-
-def _angle(section: bytes, at: int) -> float:
-    (raw,) = struct.unpack(">i", section[at : at + 4])
-    return _signed(int(raw)) * MICRO
-
-
-def _grid(section: bytes) -> tuple[int, tuple[int, int] | None, Bbox | None]:
-    (template,) = struct.unpack(">H", section[12:14])
-    columns, rows = struct.unpack(">II", section[30:38])
-    if template in (0, 1):
-        return template, (rows, columns), _latitudes_and_longitudes(section) if template == 0 else None
-    if template == 30:
-        return template, (rows, columns), _lambert(section, columns, rows)
-    if template in (20, 40):
-        return template, (rows, columns), None
-    return template, None, None
-
-
-def _latitudes_and_longitudes(section: bytes) -> Bbox:
-    first_lat, first_lon = _angle(section, 46), _angle(section, 50)
-    last_lat, last_lon = _angle(section, 55), _angle(section, 59)
-    step: float = struct.unpack(">I", section[63:67])[0] * MICRO
-    south, north = sorted((first_lat, last_lat))
-    if last_lon < first_lon:
-        last_lon += 360
-    if last_lon - first_lon + step >= 360:
-        return -180.0, south, 180.0, north
-    return _normal(first_lon), south, _normal(last_lon), north
-
-
-def _normal(longitude: float) -> float:
-    return (longitude + 180) % 360 - 180 if longitude != 180 else 180.0
-
-
-def _lambert(section: bytes, columns: int, rows: int) -> Bbox:
-    """Return the bounds of a Lambert conformal grid, computed from its border on a sphere."""
-    lat, lon = math.radians(_angle(section, 38)), math.radians(_angle(section, 42))
-    middle = math.radians(_angle(section, 51))
-    dx, dy = (value / 1e6 for value in struct.unpack(">II", section[55:63]))  # millimetres to kilometres
-    scan = section[64]
-    one, two = math.radians(_angle(section, 65)), math.radians(_angle(section, 69))
-    if not (0 < columns < 100_000 and 0 < rows < 100_000):
-        raise ValueError("a grid of impossible size")
-    cone = _cone(one, two)
-    scale = math.cos(one) * math.tan(math.pi / 4 + one / 2) ** cone / cone
-
-    def distance(latitude: float) -> float:
-        return float(EARTH_KM * scale / math.tan(math.pi / 4 + latitude / 2) ** cone)
-
-    def angle(longitude: float) -> float:
-        turn = (longitude - middle + math.pi) % (2 * math.pi) - math.pi
-        return cone * turn
-
-    top = distance(lat)
-    x0, y0 = top * math.sin(angle(lon)), -top * math.cos(angle(lon))
-    dx, dy = (-dx if scan & 0x80 else dx), (dy if scan & 0x40 else -dy)
-
-    def place(column: int, row: int) -> tuple[float, float]:
-        x, y = x0 + column * dx, y0 + row * dy
-        radius = math.copysign(math.hypot(x, y), cone)
-        latitude = 2 * math.atan((EARTH_KM * scale / radius) ** (1 / cone)) - math.pi / 2
-        longitude = middle + math.atan2(x, -y) / cone
-        return math.degrees(latitude), math.degrees(longitude)
-
-    border = [
-        *(place(column, row) for column in range(columns) for row in (0, rows - 1)),
-        *(place(column, row) for row in range(rows) for column in (0, columns - 1)),
-    ]
-    latitudes, longitudes = [lat for lat, _ in border], [_normal(lon) for _, lon in border]
-    return min(longitudes), min(latitudes), max(longitudes), max(latitudes)
-
-
-def _cone(one: float, two: float) -> float:
-    if abs(one - two) < MICRO:
-        return math.sin(one)
-    ratio = math.tan(math.pi / 4 + two / 2) / math.tan(math.pi / 4 + one / 2)
-    return math.log(math.cos(one) / math.cos(two)) / math.log(ratio)

@@ -16,8 +16,9 @@ from holdfast.nodd.formats import Damaged, Read, exactly
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 HEAD_BYTES = 96
-WHOLE_BYTES_MAX = 64 << 20  # attributes of larger files are not read
 PART_BYTES = 1 << 20
+PARTS_MAX = 48  # read for the attributes of one file: they are in few places of even a large file
+EXTENT, FIELD_OF_VIEW = "geospatial_lat_lon_extent", "field_of_view"
 
 
 class Superblock(msgspec.Struct, frozen=True):
@@ -61,22 +62,32 @@ def _number(head: bytes, at: int, width: int) -> int:
 
 
 def attributes(read: Read, size: int) -> dict[str, Any] | None:
-    """Return the attributes of the file and of its geographic extent; None without h5py or for a large file."""
+    """Return the attributes of the file and its area; None without h5py, or if they are in too many parts of the file.
+
+    The area is that of an image (`EXTENT`) or of a lightning mapper (`FIELD_OF_VIEW`). Raises Damaged if h5py cannot
+    read the file.
+    """
     try:
         import h5py  # noqa: PLC0415 - optional
     except ImportError:
         return None
-    if size > WHOLE_BYTES_MAX:
-        return None
     try:
         with h5py.File(_Parts(read, size), "r") as file:
             found = {name: _plain(value) for name, value in file.attrs.items()}
-            if "geospatial_lat_lon_extent" in file:
-                extent = file["geospatial_lat_lon_extent"].attrs.items()
-                found["geospatial_lat_lon_extent"] = {name: _plain(value) for name, value in extent}
+            if EXTENT in file:
+                found[EXTENT] = {name: _plain(value) for name, value in file[EXTENT].attrs.items()}
+            view = {axis: f"{axis}_field_of_view_bounds" for axis in ("lat", "lon")}
+            if all(name in file for name in view.values()):
+                found[FIELD_OF_VIEW] = {axis: _plain(file[name][()]) for axis, name in view.items()}
+    except _TooManyPartsError:
+        return None
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise Damaged("unreadable", f"the file cannot be read: {type(error).__name__}") from None
     return found
+
+
+class _TooManyPartsError(Exception):
+    """More of the file would have to be read than its attributes are worth."""
 
 
 def _plain(value: Any) -> Any:
@@ -116,6 +127,8 @@ class _Parts(io.RawIOBase):
         while got < wanted:
             number, within = divmod(self._at + got, PART_BYTES)
             if number not in self._kept:
+                if len(self._kept) >= PARTS_MAX:
+                    raise _TooManyPartsError
                 length = min(PART_BYTES, self._size - number * PART_BYTES)
                 self._kept[number] = exactly(self._read, number * PART_BYTES, length, "the file")
             piece = self._kept[number][within : within + wanted - got]
