@@ -71,7 +71,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
         '"ObjectCreated:CompleteMultipartUpload"',
     ),
     "rule-removed": ('"ObjectRemoved:Delete"', '"ObjectRemoved:DeleteMarkerCreated"'),
-    "rule-unknown-bucket": ('"name":"noaa-goes16"',),
+    "rule-unknown-bucket": ('"name":"noaa-himawari9"',),
     "rule-unknown-key": ('"key":"gfs.20260726/README.txt"',),
     "rule-sidecar": (".idx",),
     # What decides of two writes of one object.
