@@ -285,7 +285,7 @@ def _done(make: Maker) -> tuple[int, int]:
     attempt = make.claim(done)
     make.clock.advance(1)
     with make.store.transaction() as transaction:
-        assert transaction.executions.save_checkpoints(attempt, {"page": "1"})
+        assert transaction.notes.save_checkpoints(attempt, {"page": "1"})
         [answer] = transaction.executions.move(
             [(attempt, Complete(attempt.execution.lease_token, "[1]"))], actor=WORKER
         )

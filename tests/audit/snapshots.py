@@ -48,9 +48,9 @@ def make_full(store: Store[Any], clock: VirtualClock) -> Rich:
     attempt = make.claim(odd)
     with store.transaction() as transaction:
         held = attempt.execution
-        assert transaction.executions.save_progress([(held, THIRD, "un tiers ✓")]) == {held.exec_id}
-        assert transaction.executions.save_checkpoints(attempt, {"страница": '{"n":0.1}'})
-        assert transaction.executions.request_cancel(odd, actor="operator-1", reason="no longer wanted")
+        assert transaction.notes.save_progress([(held, THIRD, "un tiers ✓")]) == {held.exec_id}
+        assert transaction.notes.save_checkpoints(attempt, {"страница": '{"n":0.1}'})
+        assert transaction.notes.request_cancel(odd, actor="operator-1", reason="no longer wanted")
         transaction.queues.pause("mañana", actor="operator-1", reason="la cola está llena")
         transaction.queues.pause("other", actor="operator-1", reason="a while")
         transaction.queues.resume("other", actor="operator-1", reason="over")

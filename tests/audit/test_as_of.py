@@ -215,7 +215,7 @@ class Historian:
         found = self._open(pick)
         for attempt in found:
             with self.verbs.store.transaction() as transaction:
-                transaction.executions.request_cancel(attempt.job.job_id, actor="operator-1")
+                transaction.notes.request_cancel(attempt.job.job_id, actor="operator-1")
         return bool(found)
 
     def _fold(self, pick: int) -> None:

@@ -77,7 +77,7 @@ def look(path: Path, clock: VirtualClock) -> None:
             reading.lists.executions(job.job_id)
             reading.journal.of(job.job_id)
             reading.journal.of_executions(job.job_id)
-            reading.executions.checkpoints(job.job_id)
+            reading.notes.checkpoints(job.job_id)
 
 
 def write(path: Path, clock: VirtualClock) -> None:

@@ -60,6 +60,7 @@ CODES = {
     "ExtraMissingError": ("extra_missing", 2),
     "FlowInvalidError": ("flow_invalid", 2),
     "ScheduleInvalidError": ("schedule_invalid", 2),
+    "LimitInvalidError": ("limit_invalid", 2),
     "MachineError": ("machine_invalid", 2),
     "JobNotFoundError": ("job_not_found", 1),
     "RecordNotFoundError": ("record_not_found", 1),

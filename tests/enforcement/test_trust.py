@@ -345,8 +345,8 @@ def test_a_completion_is_matched_by_owner_and_token(ledger_url: str, change: str
             assert isinstance(answer, Refused)
             assert answer.code == "lease_lost"
             assert transaction.executions.extend_leases([(attempt.execution, 60)]) == {}
-            assert transaction.executions.save_progress([(attempt.execution, 0.5, "half")]) == set()
-            assert not transaction.executions.save_checkpoints(attempt, {"a": "1"})
+            assert transaction.notes.save_progress([(attempt.execution, 0.5, "half")]) == set()
+            assert not transaction.notes.save_checkpoints(attempt, {"a": "1"})
             assert transaction.execute("SELECT state, status FROM holdfast_jobs") == [("running", "IN_PROGRESS")]
 
 

@@ -262,7 +262,7 @@ def test_a_checkpoint_may_wait_for_the_next_one_or_the_end(ledger: Ledger, clock
 
     def look(run: Execution) -> None:
         with ledger.store.reading() as reading:
-            kept.append(reading.executions.checkpoints(run.job.job_id))
+            kept.append(reading.notes.checkpoints(run.job.job_id))
 
     @ledger.operation("steps", retry=AT_ONCE, lease_s=30)
     def steps(run: Execution) -> None:
@@ -287,7 +287,7 @@ def test_a_checkpoint_may_wait_for_the_next_one_or_the_end(ledger: Ledger, clock
     assert computed == ["one", "two", "three"]
     assert kept[:2] == [{}, {"one": '"one"', "two": '"two"'}]
     with ledger.store.reading() as reading:
-        assert reading.executions.checkpoints(receipt.job_id) == {"one": '"one"', "two": '"two"', "three": '"three"'}
+        assert reading.notes.checkpoints(receipt.job_id) == {"one": '"one"', "two": '"two"', "three": '"three"'}
 
 
 def test_a_checkpoint_that_waits_is_lost_with_its_process_and_computed_again(ledger: Ledger) -> None:
@@ -307,7 +307,7 @@ def test_a_checkpoint_needs_the_lease_and_json(ledger: Ledger, clock: VirtualClo
     with pytest.raises(LeaseLostError):
         run.checkpoint("late", lambda: 1)
     with ledger.store.reading() as reading:
-        assert reading.executions.checkpoints(run.job.job_id) == {"good": "[1]"}
+        assert reading.notes.checkpoints(run.job.job_id) == {"good": "[1]"}
 
 
 def test_progress_is_visible_while_the_job_runs(ledger_url: str) -> None:

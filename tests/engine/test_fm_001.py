@@ -234,9 +234,9 @@ def test_the_late_holder_can_not_hold_on_keep_a_checkpoint_or_note_progress(scen
     scene.clock.advance(2)
     assert drain(b.ledger) == 1
     with a.ledger.store.transaction() as transaction:
-        assert not transaction.executions.save_checkpoints(late, {"x": "1"})
+        assert not transaction.notes.save_checkpoints(late, {"x": "1"})
         assert not transaction.executions.extend_leases([(late.execution, 60)])
-        assert not transaction.executions.save_progress([(late.execution, 0.5, None)])
+        assert not transaction.notes.save_progress([(late.execution, 0.5, None)])
 
 
 @pytest.mark.req("M-09", "M-13", "M-14", "M-16", "M-17", "X-08")

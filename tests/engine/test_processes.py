@@ -79,7 +79,7 @@ def test_an_execution_in_another_process_can_do_what_one_in_a_thread_can(
     assert result.pop("pid") != os.getpid()
     with live.store.reading() as reading:
         [execution] = reading.lists.executions(job_id)
-        assert reading.executions.checkpoints(job_id) == {"word": '["é\'\\n"]'}
+        assert reading.notes.checkpoints(job_id) == {"word": '["é\'\\n"]'}
         [follow] = reading.jobs.by_key([("web", "follow")]).values()
     assert result == {
         "kept": ["é'\n"],
@@ -338,7 +338,7 @@ def test_a_checkpoint_under_a_lost_lease_is_refused_at_the_other_end(
     assert caught.value.message == f"the lease of job {running.job.job_id} was lost; no checkpoint was stored"
     assert asking.checkpoint("a", lambda: {"y": 2}) == {"x": 1}
     with running.ledger.store.reading() as reading:
-        assert reading.executions.checkpoints(running.job.job_id) == {"a": '{"x":1}'}
+        assert reading.notes.checkpoints(running.job.job_id) == {"a": '{"x":1}'}
 
 
 def test_threads_of_a_handler_may_ask_at_the_same_time(asking: _ChildExecution) -> None:
@@ -354,7 +354,7 @@ def test_a_thread_that_outlives_its_handler_gets_no_answer(asking: _ChildExecuti
             ask()
         assert refused.value.context == {"job_id": running.job.job_id}
     with running.ledger.store.reading() as reading:
-        assert reading.executions.checkpoints(running.job.job_id) == {}
+        assert reading.notes.checkpoints(running.job.job_id) == {}
 
 
 def test_whether_to_stop_is_asked_each_time(asking: _ChildExecution, running: HeldAttempt) -> None:

@@ -317,7 +317,7 @@ def test_a_job_is_slimmed_once_it_has_rested_long_enough(worked: Ledger, clock: 
         slimmed = msgspec.structs.replace(job, payload=None, result=None)
         assert by_key(worked, key) == (slimmed if key in ("old", "older", "poison") else job)
     with worked.store.reading() as reading:
-        kept = [key for key, job in states.items() if reading.executions.checkpoints(job.job_id)]
+        kept = [key for key, job in states.items() if reading.notes.checkpoints(job.job_id)]
     assert kept == ["broken", "young"]
     assert notes(worked, "slim") == [
         {"jobs": 2, "first": states["old"].job_id, "last": states["older"].job_id},

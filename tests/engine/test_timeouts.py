@@ -102,7 +102,7 @@ def test_a_thread_past_its_timeout_is_given_up_and_its_slot_replaced(live: Ledge
     assert ended(live.job(slow))[:2] == ("failed", "timed_out")
     assert late.run("SELECT who FROM late") == []
     with live.store.reading() as reading:
-        assert reading.executions.checkpoints(slow) == {}
+        assert reading.notes.checkpoints(slow) == {}
 
 
 def test_a_late_completion_in_the_handlers_own_transaction_is_refused(live: Ledger, late: Database) -> None:

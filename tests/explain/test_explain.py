@@ -369,7 +369,7 @@ def test_asked_to_stop(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.claim_one()
     with verbs.store.transaction() as transaction:
-        transaction.executions.request_cancel(job_id, actor="ann", reason="not wanted")
+        transaction.notes.request_cancel(job_id, actor="ann", reason="not wanted")
     asked_at = text(verbs)
     verbs.clock.advance(3)
     answer = asked(verbs, job_id)
@@ -604,7 +604,7 @@ def test_a_request_to_cancel_came_too_late(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     with verbs.store.transaction() as transaction:
-        transaction.executions.request_cancel(job_id, actor="ann", reason="not wanted")
+        transaction.notes.request_cancel(job_id, actor="ann", reason="not wanted")
     asked_at = text(verbs)
     verbs.work(attempt, Complete(attempt.execution.lease_token, '"result"'))
     answer = asked(verbs, job_id)

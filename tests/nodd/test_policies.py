@@ -55,7 +55,7 @@ def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
 def kept(store: Store[Any], name: str) -> Any:
     """Return what is kept under the name of a checkpoint; None if nothing is."""
     with store.reading() as reading:
-        text = reading.executions.checkpoints(1).get(name)
+        text = reading.notes.checkpoints(1).get(name)
     return None if text is None else json.loads(text)
 
 

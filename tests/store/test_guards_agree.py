@@ -176,13 +176,13 @@ def test_heartbeats_progress_and_checkpoints_agree_with_decide(verbs: Verbs) -> 
                 beaten = execution.exec_id in transaction.executions.extend_leases([(shown, 60)])
                 assert beaten == expected
             with verbs.undone() as transaction:
-                noted = execution.exec_id in transaction.executions.save_progress([(shown, 0.5, "half")])
+                noted = execution.exec_id in transaction.notes.save_progress([(shown, 0.5, "half")])
                 assert noted == expected
             with verbs.undone() as transaction:
-                kept = transaction.executions.save_checkpoints(Attempt(truth.job, shown), {"name": "1"})
+                kept = transaction.notes.save_checkpoints(Attempt(truth.job, shown), {"name": "1"})
                 # A value is kept by an attempt that is being worked on.
                 assert kept == (expected and execution.status is ExecutionStatus.IN_PROGRESS)
-                assert (transaction.executions.checkpoints(truth.job.job_id) == {"name": "1"}) == kept
+                assert (transaction.notes.checkpoints(truth.job.job_id) == {"name": "1"}) == kept
             if expected:
                 held.add(execution.status)
     assert held == {ExecutionStatus.LEASED, ExecutionStatus.IN_PROGRESS, ExecutionStatus.COMMITTED}

@@ -114,7 +114,7 @@ class Verbs:
 
     def progress(self, held: Attempt, fraction: float, note: str | None = None) -> bool:
         with self.store.transaction() as transaction:
-            return held.execution.exec_id in transaction.executions.save_progress([(held.execution, fraction, note)])
+            return held.execution.exec_id in transaction.notes.save_progress([(held.execution, fraction, note)])
 
     def fold(self) -> None:
         with self.store.transaction() as transaction:

@@ -20,6 +20,7 @@
     │   ├── SpecInvalidError             an invalid selection or manifest, with the path of the field
     │   ├── ScheduleInvalidError
     │   ├── FlowInvalidError             unique work, deadlines and work after other work
+    │   ├── LimitInvalidError
     │   ├── ExtraMissingError            an optional package that is not installed
     │   └── MachineError                 a transition table that contradicts itself
     ├── JobNotFoundError                 exit 1 (also a KeyError)
@@ -230,6 +231,13 @@ class FlowInvalidError(InputError):
 
     code = "flow_invalid"
     next_step = "Correct the setting that the message names."
+
+
+class LimitInvalidError(InputError):
+    """A limit that cannot be enforced, such as one of 0, or a path that no argument has."""
+
+    code = "limit_invalid"
+    next_step = "A limit is a whole number of at least 1; a rate is written as 100/minute."
 
 
 class ExtraMissingError(InputError):

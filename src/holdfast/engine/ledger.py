@@ -190,7 +190,7 @@ class Ledger:
         """Cancel a pending or failed job now; request a running one to stop. Return its state."""
         job = self.job(job_id)
         if job.state is JobState.RUNNING and self.perform(
-            lambda tx: tx.executions.request_cancel(job_id, actor=actor, reason=reason)
+            lambda tx: tx.notes.request_cancel(job_id, actor=actor, reason=reason)
         ):
             return JobState.RUNNING
         return self.rule(job, commands.Cancel(), actor=actor, reason=reason)

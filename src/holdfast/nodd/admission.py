@@ -284,7 +284,7 @@ class _Admission:
         self._moved += zip((job for job, _ in taken_out), answers, strict=True)
         for before, _ in followed:
             if jobs[before.job_id].state == JobState.RUNNING:
-                self._transaction.executions.request_cancel(
+                self._transaction.notes.request_cancel(
                     before.job_id, actor=self._actor, reason="a later write was announced"
                 )
 

@@ -59,7 +59,7 @@ def _read(reading: Reading, job: Job) -> ReplayOf:
 
 def _ingest_run(reading: Reading, job_id: int) -> str | None:
     """Return the ingest run of a job, or None if it has not begun."""
-    kept = reading.executions.checkpoints(job_id).get(str(Operator.PARSE))
+    kept = reading.notes.checkpoints(job_id).get(str(Operator.PARSE))
     if kept is not None:
         return str(msgspec.json.decode(kept)["data"]["ingest_run_id"])
     result = reading.jobs.get(job_id).result

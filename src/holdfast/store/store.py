@@ -64,6 +64,7 @@ class Store(ABC, Generic[Connection]):
         self.clock = clock
         self.pool = Pool(self._open, self._disconnect)
         self.operations: dict[str, Declared] = {}  # known operations by name; a declared operation is never removed
+        self.limited: bool | None = None  # whether the ledger has limits, as far as this process knows
         self.governed: bool | None = None  # whether a registry governs the ledger; None: not read yet
 
     @contextmanager
@@ -79,6 +80,8 @@ class Store(ABC, Generic[Connection]):
             try:
                 transaction = Transaction(self, connection)
                 yield transaction
+                if transaction.freed:
+                    transaction.limits.admit()
                 self._commit_or_say(connection)
             except BaseException:
                 sound = self._rolled_back(connection)

@@ -16,29 +16,7 @@ from holdfast.store.requests import Declared, Effect
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
-    from holdfast.store.verbs.configuration import ConfigurationReads, ConfigurationWrites
-    from holdfast.store.verbs.counts import CountReads, CountWrites
-    from holdfast.store.verbs.executions import ExecutionReads, ExecutionWrites
-    from holdfast.store.verbs.flow import FlowReads, FlowWrites
-    from holdfast.store.verbs.grants import GrantReads, GrantWrites
-    from holdfast.store.verbs.jobs import JobReads, JobWrites
-    from holdfast.store.verbs.journal import JournalReads
-    from holdfast.store.verbs.leases import LeaseReads, LeaseWrites
-    from holdfast.store.verbs.lists import Lists
-    from holdfast.store.verbs.maintenance import MaintenanceReads, MaintenanceWrites
-    from holdfast.store.verbs.operations import OperationReads, OperationWrites
-    from holdfast.store.verbs.parking import ParkingWrites
-    from holdfast.store.verbs.portable import PortableReads, PortableWrites
-    from holdfast.store.verbs.quarantine import QuarantineReads
-    from holdfast.store.verbs.registry import RegistryReads, RegistryWrites
-    from holdfast.store.verbs.replay import ReplayReads, ReplayWrites
-    from holdfast.store.verbs.retention import RetentionReads, RetentionWrites
-    from holdfast.store.verbs.runs import RunReads, RunWrites
-    from holdfast.store.verbs.schedules import ScheduleReads, ScheduleWrites
-    from holdfast.store.verbs.seals import SealReads, SealWrites
-    from holdfast.store.verbs.settings import SettingReads, SettingWrites
-    from holdfast.store.verbs.switches import SwitchReads, SwitchWrites
-    from holdfast.store.verbs.workers import QueueReads, QueueWrites, WorkerWrites
+    from holdfast.store.verbs import typed
 
 Verbs_co = TypeVar("Verbs_co", covariant=True)
 
@@ -63,28 +41,30 @@ class Group(Generic[Verbs_co]):
 class Reading:
     """A consistent view of the ledger."""
 
-    jobs: Group[JobReads] = Group("jobs:JobReads")
-    executions: Group[ExecutionReads] = Group("executions:ExecutionReads")
-    journal: Group[JournalReads] = Group("journal:JournalReads")
-    lists: Group[Lists] = Group("lists:Lists")
-    counts: Group[CountReads] = Group("counts:CountReads")
-    queues: Group[QueueReads] = Group("workers:QueueReads")
-    operations: Group[OperationReads] = Group("operations:OperationReads")
-    settings: Group[SettingReads] = Group("settings:SettingReads")
-    grants: Group[GrantReads] = Group("grants:GrantReads")
-    leases: Group[LeaseReads] = Group("leases:LeaseReads")
-    runs: Group[RunReads] = Group("runs:RunReads")
-    switches: Group[SwitchReads] = Group("switches:SwitchReads")
-    configuration: Group[ConfigurationReads] = Group("configuration:ConfigurationReads")
-    schedules: Group[ScheduleReads] = Group("schedules:ScheduleReads")
-    flow: Group[FlowReads] = Group("flow:FlowReads")
-    registry: Group[RegistryReads] = Group("registry:RegistryReads")
-    replay: Group[ReplayReads] = Group("replay:ReplayReads")
-    quarantine: Group[QuarantineReads] = Group("quarantine:QuarantineReads")
-    retention: Group[RetentionReads] = Group("retention:RetentionReads")
-    seals: Group[SealReads] = Group("seals:SealReads")
-    maintenance: Group[MaintenanceReads] = Group("maintenance:MaintenanceReads")
-    portable: Group[PortableReads] = Group("portable:PortableReads")
+    jobs: Group[typed.JobReads] = Group("jobs:JobReads")
+    executions: Group[typed.ExecutionReads] = Group("executions:ExecutionReads")
+    journal: Group[typed.JournalReads] = Group("journal:JournalReads")
+    lists: Group[typed.Lists] = Group("lists:Lists")
+    counts: Group[typed.CountReads] = Group("counts:CountReads")
+    queues: Group[typed.QueueReads] = Group("workers:QueueReads")
+    operations: Group[typed.OperationReads] = Group("operations:OperationReads")
+    settings: Group[typed.SettingReads] = Group("settings:SettingReads")
+    grants: Group[typed.GrantReads] = Group("grants:GrantReads")
+    leases: Group[typed.LeaseReads] = Group("leases:LeaseReads")
+    runs: Group[typed.RunReads] = Group("runs:RunReads")
+    switches: Group[typed.SwitchReads] = Group("switches:SwitchReads")
+    configuration: Group[typed.ConfigurationReads] = Group("configuration:ConfigurationReads")
+    notes: Group[typed.NoteReads] = Group("notes:NoteReads")
+    limits: Group[typed.LimitReads] = Group("limits:LimitReads")
+    schedules: Group[typed.ScheduleReads] = Group("schedules:ScheduleReads")
+    flow: Group[typed.FlowReads] = Group("flow:FlowReads")
+    registry: Group[typed.RegistryReads] = Group("registry:RegistryReads")
+    replay: Group[typed.ReplayReads] = Group("replay:ReplayReads")
+    quarantine: Group[typed.QuarantineReads] = Group("quarantine:QuarantineReads")
+    retention: Group[typed.RetentionReads] = Group("retention:RetentionReads")
+    seals: Group[typed.SealReads] = Group("seals:SealReads")
+    maintenance: Group[typed.MaintenanceReads] = Group("maintenance:MaintenanceReads")
+    portable: Group[typed.PortableReads] = Group("portable:PortableReads")
 
     def __init__(self, store: Store[Any], connection: Any) -> None:
         self.store = store
@@ -122,31 +102,34 @@ class Reading:
 class Transaction(Reading):
     """One transaction of the ledger."""
 
-    jobs: Group[JobWrites] = Group("jobs:JobWrites")
-    executions: Group[ExecutionWrites] = Group("executions:ExecutionWrites")
-    counts: Group[CountWrites] = Group("counts:CountWrites")
-    queues: Group[QueueWrites] = Group("workers:QueueWrites")
-    workers: Group[WorkerWrites] = Group("workers:WorkerWrites")
-    operations: Group[OperationWrites] = Group("operations:OperationWrites")
-    settings: Group[SettingWrites] = Group("settings:SettingWrites")
-    grants: Group[GrantWrites] = Group("grants:GrantWrites")
-    leases: Group[LeaseWrites] = Group("leases:LeaseWrites")
-    runs: Group[RunWrites] = Group("runs:RunWrites")
-    switches: Group[SwitchWrites] = Group("switches:SwitchWrites")
-    configuration: Group[ConfigurationWrites] = Group("configuration:ConfigurationWrites")
-    schedules: Group[ScheduleWrites] = Group("schedules:ScheduleWrites")
-    parking: Group[ParkingWrites] = Group("parking:ParkingWrites")
-    flow: Group[FlowWrites] = Group("flow:FlowWrites")
-    registry: Group[RegistryWrites] = Group("registry:RegistryWrites")
-    replay: Group[ReplayWrites] = Group("replay:ReplayWrites")
-    retention: Group[RetentionWrites] = Group("retention:RetentionWrites")
-    seals: Group[SealWrites] = Group("seals:SealWrites")
-    maintenance: Group[MaintenanceWrites] = Group("maintenance:MaintenanceWrites")
-    portable: Group[PortableWrites] = Group("portable:PortableWrites")
+    jobs: Group[typed.JobWrites] = Group("jobs:JobWrites")
+    executions: Group[typed.ExecutionWrites] = Group("executions:ExecutionWrites")
+    counts: Group[typed.CountWrites] = Group("counts:CountWrites")
+    queues: Group[typed.QueueWrites] = Group("workers:QueueWrites")
+    workers: Group[typed.WorkerWrites] = Group("workers:WorkerWrites")
+    operations: Group[typed.OperationWrites] = Group("operations:OperationWrites")
+    settings: Group[typed.SettingWrites] = Group("settings:SettingWrites")
+    grants: Group[typed.GrantWrites] = Group("grants:GrantWrites")
+    leases: Group[typed.LeaseWrites] = Group("leases:LeaseWrites")
+    runs: Group[typed.RunWrites] = Group("runs:RunWrites")
+    switches: Group[typed.SwitchWrites] = Group("switches:SwitchWrites")
+    configuration: Group[typed.ConfigurationWrites] = Group("configuration:ConfigurationWrites")
+    notes: Group[typed.NoteWrites] = Group("notes:NoteWrites")
+    limits: Group[typed.LimitWrites] = Group("limits:LimitWrites")
+    schedules: Group[typed.ScheduleWrites] = Group("schedules:ScheduleWrites")
+    parking: Group[typed.ParkingWrites] = Group("parking:ParkingWrites")
+    flow: Group[typed.FlowWrites] = Group("flow:FlowWrites")
+    registry: Group[typed.RegistryWrites] = Group("registry:RegistryWrites")
+    replay: Group[typed.ReplayWrites] = Group("replay:ReplayWrites")
+    retention: Group[typed.RetentionWrites] = Group("retention:RetentionWrites")
+    seals: Group[typed.SealWrites] = Group("seals:SealWrites")
+    maintenance: Group[typed.MaintenanceWrites] = Group("maintenance:MaintenanceWrites")
+    portable: Group[typed.PortableWrites] = Group("portable:PortableWrites")
 
     def __init__(self, store: Store[Any], connection: Any) -> None:
         super().__init__(store, connection)
         self.queues_to_announce: set[str] = set()
+        self.freed: set[str] = set()  # buckets of limits whose slots this transaction has freed
         self.learned: dict[str, Declared] = {}  # operations that the store adds to its cache after the commit
 
     @property

@@ -212,7 +212,7 @@ class _PooledExecution(_RemoteExecution):
         if time.monotonic() - self._noted_at >= LOOK_S:
             self._noted_at = time.monotonic()
             notes = self._ledger.take_progress()
-            self._ledger.perform(lambda tx: tx.executions.save_progress(notes))
+            self._ledger.perform(lambda tx: tx.notes.save_progress(notes))
 
 
 @functools.cache

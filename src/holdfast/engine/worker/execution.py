@@ -171,11 +171,11 @@ class Execution:
     def _checkpoints(self) -> dict[str, str]:
         """Return what any attempt at the job has kept, as JSON texts by name."""
         with self._ledger.store.reading() as reading:
-            return reading.executions.checkpoints(self.job.job_id)
+            return reading.notes.checkpoints(self.job.job_id)
 
     def _keep(self, values: dict[str, str]) -> None:
         """Keep values for later attempts, or raise LeaseLostError."""
-        if not self._ledger.perform(lambda tx: tx.executions.save_checkpoints(self.record, values)):
+        if not self._ledger.perform(lambda tx: tx.notes.save_checkpoints(self.record, values)):
             raise LeaseLostError(f"the lease of job {self.job.job_id} was lost; no checkpoint was stored")
 
     def _note(self, fraction: float, note: str | None) -> None:

@@ -63,7 +63,7 @@ class Heartbeat(Helper):
         # Not through the committer: a lease must not wait behind a queue of other writes.
         with self._ledger.store.transaction() as transaction:
             if progress:
-                transaction.executions.save_progress(progress)
+                transaction.notes.save_progress(progress)
             kept = transaction.executions.extend_leases(leases) if leases else {}
         for exec_id, running in held.items():
             cancel_requested = kept.get(exec_id)

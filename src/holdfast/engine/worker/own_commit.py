@@ -24,6 +24,8 @@ def completed_in(connection: Any, ledger: Ledger, attempt: Attempt, calls: Seque
     complete = Complete(attempt.execution.lease_token, payload_text(result))
     with ledger.store.borrowed(connection) as transaction:
         [answer] = transaction.executions.move([(attempt, complete)], actor=attempt.execution.lease_owner)
+        if transaction.freed:
+            transaction.limits.admit()
         if isinstance(answer, Refused):
             raise LeaseLostError(answer.message)
         ledger.submit_in(transaction, calls, attempt.job.job_id)

@@ -253,7 +253,7 @@ class Worker:
             self._slots[0].start(plain)
         if self._executor == "inline" and (noted := self._ledger.take_progress()):
             # Here no heartbeat does it.
-            self._ledger.perform(lambda transaction: transaction.executions.save_progress(noted))
+            self._ledger.perform(lambda transaction: transaction.notes.save_progress(noted))
 
     def _on_end(self, running: HeldAttempt) -> None:
         """Take an attempt that its handler has ended, from the handler's thread."""

@@ -4,8 +4,9 @@
 -- A lane is one queue at one priority. Walking the lanes keeps a claim short however many jobs wait for a later time;
 -- the outer LIMIT stops the walk as soon as it has enough. A LIMIT that the planner cannot read makes a plan for one n as
 -- good as a plan for any, so it is kept and not made anew for each claim. An operation whose switch is on gives out no
--- work. A job whose deadline has passed is not claimed: only while there is one, the deadline of each job is read. The
--- token follows the clock, because a sequence repeats its numbers when the database falls back.
+-- work, and neither does a ledger with limits: see limited_jobs. A job whose deadline has passed is not claimed: only
+-- while there is one, the deadline of each job is read. The token follows the clock, because a sequence repeats its
+-- numbers when the database falls back.
 WITH RECURSIVE
   t AS MATERIALIZED (
     SELECT n.now, (SELECT min(d.deadline_at) FROM holdfast_jobs d
@@ -16,6 +17,7 @@ WITH RECURSIVE
                 WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q)
       FROM json_array_elements_text(:queues) q
      WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = q AND p.paused_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM holdfast_settings s WHERE s.kind = 'limit' AND s.state = 'active')
     UNION ALL
     SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
                       WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority < l.priority)
@@ -57,6 +59,7 @@ WITH
       FROM json_array_elements_text(:rows) r JOIN holdfast_jobs j ON j.job_id = r::bigint
      WHERE j.due_at <= (SELECT now FROM t) AND j.parked IS NULL
        AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
+       AND (:limited::boolean OR NOT EXISTS (SELECT 1 FROM holdfast_settings s WHERE s.kind = 'limit' AND s.state = 'active'))
        AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
        AND (j.deadline_at IS NULL OR j.deadline_at > (SELECT now FROM t))
      ORDER BY j.job_id FOR NO KEY UPDATE OF j),

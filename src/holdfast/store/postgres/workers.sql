@@ -2,7 +2,7 @@
 
 -- name: next_due
 -- The earliest time at which a job of these queues may run; it may be past. What a claim passes over, this does too.
--- And whether the deadline of a job that waits has passed.
+-- And whether the deadline of a job that waits has passed, and whether the ledger has limits.
 WITH RECURSIVE
   lanes (queue, priority) AS (
     SELECT q, (SELECT max(j.priority) FROM holdfast_jobs j
@@ -18,7 +18,8 @@ SELECT min((SELECT min(j.due_at) FROM holdfast_jobs j
                AND j.operation <> ALL (ARRAY(SELECT substr(w.name, 11) FROM holdfast_switches w
                                               WHERE w.state = 'on' AND starts_with(w.name, 'operation:'))))),
     (SELECT min(d.deadline_at) FROM holdfast_jobs d WHERE d.deadline_at IS NOT NULL AND d.state = 'pending')
-      <= coalesce(:now, statement_timestamp())
+      <= coalesce(:now, statement_timestamp()),
+    EXISTS (SELECT 1 FROM holdfast_settings s WHERE s.kind = 'limit' AND s.state = 'active')
   FROM lanes l WHERE l.priority IS NOT NULL;
 
 -- name: keep_checkpoints

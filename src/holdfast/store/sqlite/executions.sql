@@ -4,8 +4,9 @@
 -- A lane is one queue at one priority. Walking the lanes keeps a claim short however many jobs wait for a later time.
 -- ORDER BY makes the recursion take the highest lane next, LIMIT -1 keeps SQLite from leaving that ORDER BY out (it
 -- does so in a subquery of a join), and CROSS JOIN keeps the walk in lane order. An operation whose switch is on gives out
--- no work. A job whose deadline has passed is not claimed: only while there is one, the deadline of each job is read.
--- RETURNING cannot join, so the rows are read by the next statement.
+-- no work, and neither does a ledger with limits: see limited_jobs. A job whose deadline has passed is not claimed: only
+-- while there is one, the deadline of each job is read. RETURNING cannot join, so the rows are read by the next
+-- statement.
 UPDATE holdfast_jobs
    SET state = :state, status = :status, version = version + :edges, attempts = attempts + 1, due_at = NULL,
        lease_token = max(coalesce(lease_token, 0) + 1, :token), lease_owner = :owner,
@@ -20,6 +21,7 @@ UPDATE holdfast_jobs
                       WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q.value)
       FROM json_each(:queues) q
      WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = q.value AND p.paused_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM holdfast_settings s WHERE s.kind = 'limit' AND s.state = 'active')
     UNION ALL
     SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
                       WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority < l.priority)
@@ -48,6 +50,7 @@ UPDATE holdfast_jobs
     FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
    WHERE j.due_at <= :now AND j.parked IS NULL
      AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
+     AND (:limited OR NOT EXISTS (SELECT 1 FROM holdfast_settings s WHERE s.kind = 'limit' AND s.state = 'active'))
      AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
      AND (j.deadline_at IS NULL OR j.deadline_at > :now))
 RETURNING job_id;

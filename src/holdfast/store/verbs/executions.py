@@ -1,4 +1,4 @@
-"""Verbs of executions: claim, move and recover sets of attempts, extend their leases, store their checkpoints.
+"""Verbs of executions: claim, move and recover sets of attempts, and extend their leases.
 
 Invariants: a worker's move matches id, owner, fencing token, status and lease; an attempt and its job are one row, so
 they move in one write; a write that changes zero rows is a refusal; only an attempt with an expired lease is recovered.
@@ -6,7 +6,7 @@ they move in one write; a write that changes zero rows is a refusal; only an att
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ _OPERATION, _VERSION, _PAYLOAD, _ATTEMPTS, _LOST = map(
 
 
 class ExecutionReads(Verbs):
-    """Reads executions and their checkpoints."""
+    """Reads executions."""
 
     def anything_to_check(self) -> bool:
         """Return whether a job runs, an execution is open or a seal exists; otherwise the check at open is skipped."""
@@ -38,22 +38,24 @@ class ExecutionReads(Verbs):
         [(leases, deadlines)] = self._run("any_expired", now=self._time(at))
         return bool(leases), bool(deadlines)
 
-    def checkpoints(self, job_id: int) -> dict[str, str]:
-        """Return the checkpoints of a job, as JSON text by name."""
-        return dict(self._run("checkpoints_of", job_id=job_id))
-
 
 class ExecutionWrites(ExecutionReads, WritingVerbs):
     """Claims, moves and recovers attempts."""
 
     def claim(self, lease: Lease) -> list[Attempt]:
         """Lease up to n due jobs, highest priority first; return an attempt with a fencing token for each."""
+        if self._store.limited:
+            return self._session.limits.claim(lease)
         queues = encoded(list(dict.fromkeys(lease.queues)))  # without duplicates: each would claim n jobs
         return self._lease("claim_jobs", lease, queues=queues, n=max(lease.n, 0))
 
-    def claim_these(self, job_ids: Iterable[int], lease: Lease) -> list[Attempt]:
-        """Lease those of the given jobs that are pending and due, and whose queue and operation are not stopped."""
-        return self._lease("claim_these", lease, rows=encoded(sorted(set(job_ids))))
+    def claim_these(self, job_ids: Iterable[int], lease: Lease, *, limited: bool = False) -> list[Attempt]:
+        """Lease those of the given jobs that are pending and due, and whose queue and operation are not stopped.
+
+        `limited`: they were chosen within the limits of the ledger.
+        """
+        won = self._lease("claim_these", lease, rows=encoded(sorted(set(job_ids))), limited=limited)
+        return won if won or limited else self._session.limits.claim_these(job_ids, lease)
 
     def _lease(self, statement: str, lease: Lease, **which: object) -> list[Attempt]:
         path = JOB.path("claim", JobState.PENDING)
@@ -76,6 +78,8 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
             **which,
             **signature,
         )
+        if rows and self._store.limited is None:
+            self._store.limited = False  # a plain claim gives out nothing while a limit is set
         if rows and len(rows[0]) == 1:  # SQLite returns ids only
             rows = self._run("claimed_jobs", rows=encoded([job_id for (job_id,) in rows]))
         status, version, owner = ExecutionStatus(begun.target), len(begun.edges), lease.owner
@@ -136,6 +140,8 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
             if answer is not COMPLETED and isinstance(answer, Move) and answer.steps and i not in stale
         }
         won = self._write("move_attempts", list(rows.values()), shapes=encoded(list(shapes)), **signature)
+        if self._store.limited is not False:
+            self._session.limits.ended(completed | won)
         lost = {i for i, row in rows.items() if row[0] not in won} | {i for i in stale if isinstance(answers[i], Move)}
         if lost:
             from holdfast.store.verbs.recovery import cancelled  # noqa: PLC0415 - most moves are written
@@ -181,27 +187,6 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         rows = sorted([e.job_id, e.lease_token, e.lease_owner, until(seconds)] for e, seconds in leases)
         held = self._run("extend_leases", rows=encoded(rows), now=self._store.time_parameter())
         return {exec_id: bool(cancel) for exec_id, cancel in held}
-
-    def save_progress(self, notes: Sequence[tuple[Execution, float, str | None]]) -> set[int]:
-        """Store progress, given as (execution, fraction, note); return the ids of the executions still held."""
-        rows: list[list[object]] = [[e.job_id, e.lease_token, e.lease_owner, *note] for e, *note in notes]
-        return self._write("note_progress", rows, now=self._store.time_parameter())
-
-    def save_checkpoints(self, attempt: Attempt, values: Mapping[str, str]) -> bool:
-        """Store checkpoints for later attempts; return False if the lease is lost."""
-        stored = self._run(
-            "keep_checkpoints",
-            job_id=attempt.job.job_id,
-            token=attempt.execution.lease_token,
-            owner=attempt.execution.lease_owner,
-            rows=encoded(sorted(values.items())),
-            now=self._store.time_parameter(),
-        )
-        return len(stored) == len(values)
-
-    def request_cancel(self, job_id: int, *, actor: str, reason: str | None = None) -> bool:
-        """Request that the execution that holds a job stops; return whether there is one."""
-        return bool(self._run("ask_cancel", job_id=job_id, **self._signature(actor, reason)))
 
     def requested(self, job_ids: Iterable[int]) -> list[Attempt]:
         """Return those of the jobs' current attempts whose cancellation was requested."""

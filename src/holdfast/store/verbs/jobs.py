@@ -48,8 +48,11 @@ class JobReads(Verbs):
 
     def outlook(self, queues: Sequence[str]) -> tuple[datetime | None, bool]:
         """Return what `next_due` does, and whether jobs of the ledger wait for `scheduling.flow` to move them."""
-        [(moment, behind)] = self._run("next_due", queues=encoded(list(queues)), now=self._store.time_parameter())
-        return None if moment is None else self._store.moment(moment), bool(behind)
+        found = self._run("next_due", queues=encoded(list(queues)), now=self._store.time_parameter())
+        [(moment, behind, limited)] = found
+        self._store.limited = bool(limited)
+        due_at = None if moment is None else self._store.moment(moment)
+        return self._session.limits.next_due(due_at) if limited else due_at, bool(behind)
 
 
 class JobWrites(JobReads, WritingVerbs):

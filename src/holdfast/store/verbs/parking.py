@@ -20,8 +20,8 @@ class ParkingWrites(WritingVerbs):
 
     def park(self, job_ids: Iterable[int], cause: Cause, bucket: str | None = None) -> set[int]:
         """Park pending jobs that are not parked; return the ids of those that are parked now by this call."""
-        rows = encoded(sorted(set(job_ids)))
-        return {job_id for (job_id,) in self._run("park_jobs", rows=rows, parked=cause, bucket=bucket)}
+        rows = encoded([(job_id, bucket) for job_id in sorted(set(job_ids))])
+        return {job_id for (job_id,) in self._run("park_jobs", rows=rows, parked=cause)}
 
     def let_go(self, job_ids: Iterable[int], cause: Cause) -> set[int]:
         """Let jobs go that are parked for this cause, and announce their queues; return their ids."""

@@ -1,0 +1,310 @@
+"""Verbs of limits: the claim of a ledger that has any, the slots that it takes, and who gets them next.
+
+A ledger without limits runs none of this. The plain claim gives out nothing while a limit is set, and the look for the
+next due job tells an idle worker of it, so that a process that has not heard of a limit cannot exceed it.
+
+Invariants: one transaction at a time looks at slots and tokens; a slot belongs to a job that runs; what has no room is
+parked, and costs no execution and no journal row; the transaction that ends a job gives its slots to the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from holdfast.core.limits import (
+    EVERY,
+    KEY,
+    KIND,
+    RATE,
+    Candidate,
+    Limit,
+    Room,
+    Rules,
+    buckets_of,
+    checked,
+    counted,
+    rule_of,
+)
+from holdfast.core.records import Attempt, time_text
+from holdfast.store.requests import Lease
+from holdfast.store.statements import encoded
+from holdfast.store.verbs.base import Verbs, WritingVerbs
+
+SWEEP_S = 1.0  # how often a fleet looks for slots and parked jobs that a crash or a change has left
+AHEAD = 100  # how many due jobs a claim looks at beyond what it wants: those that have no room are parked
+ROUNDS = 20  # how often a claim looks again after it has parked jobs
+BUCKETS_A_SWEEP = 1000
+Look = Callable[[int], list[Candidate]]
+
+_swept: WeakKeyDictionary[object, str] = WeakKeyDictionary()  # by store, the last bucket that a sweep looked at
+
+
+class LimitReads(Verbs):
+    """Reads limits, and who holds and who waits."""
+
+    def rules(self) -> dict[str, Limit]:
+        """Return the limits by their subject."""
+        found = self._session.configuration.active(KIND)
+        return {setting.name: msgspec.json.decode(setting.value, type=Limit) for setting in found}
+
+    def next_due(self, due_at: datetime | None) -> datetime | None:
+        """Return when to look for work, if the next job that nothing holds back is due at this time."""
+        [[wake_at, waiting]] = self._run("next_wake")
+        times = [due_at, None if wake_at is None else self._store.moment(wake_at)]
+        if waiting:
+            times.append(self._store.now() + timedelta(seconds=SWEEP_S))
+        return min((at for at in times if at is not None), default=None)
+
+    def waiting(self, n: int = 1000) -> list[tuple[str, str, int]]:
+        """Return how many jobs wait for which bucket, as (bucket, queue, jobs), the longest first."""
+        return [(bucket, queue, int(jobs)) for bucket, queue, jobs in self._run("parked_by_bucket", n=n)]
+
+    def cause_of(self, job_id: int) -> tuple[str | None, str | None]:
+        """Return why a job is parked, and the bucket that it waits for; (None, None) if it is not parked."""
+        rows = self._run("parked_cause", job_id=job_id)
+        return (rows[0][0], rows[0][1]) if rows else (None, None)
+
+    def holders(self, bucket: str, n: int = 10) -> list[tuple[int, int, str]]:
+        """Return who holds a bucket's slots: (slot, job_id, worker)."""
+        return [(slot, job_id, owner) for slot, job_id, owner, _ in self._run("slots_of_bucket", bucket=bucket, n=n)]
+
+    def held(self) -> list[tuple[str, int, int]]:
+        """Return every slot that is held: (bucket, slot, job_id)."""
+        return [(bucket, slot, job_id) for bucket, slot, job_id in self._run("all_slots")]
+
+    def tokens(self) -> dict[str, tuple[float, datetime]]:
+        """Return the tokens of every bucket that was used, and the time at which they were counted."""
+        return {bucket: (float(n), self._store.moment(at)) for bucket, n, at in self._run("all_buckets")}
+
+    def expected(self, rules: Rules) -> dict[int, set[str]]:
+        """Return the buckets of slots that each running job belongs to, without jobs that have none."""
+        found = self._candidates("running_jobs", rules)
+        return {job.job_id: buckets for job in found if (buckets := _slotted(job, rules))}
+
+    def _candidates(self, statement: str, rules: Rules, **which: object) -> list[Candidate]:
+        paths = {subject.removeprefix(f"{KEY}:"): rule.path for subject, rule in rules.items() if rule.path is not None}
+        now = {} if "job_id" in which or statement == "running_jobs" else {"now": self._store.time_parameter()}
+        return [Candidate(*row) for row in self._run(statement, paths=encoded(paths), **now, **which)]
+
+
+class LimitWrites(LimitReads, WritingVerbs):
+    """Claims within limits, frees slots, and changes limits."""
+
+    # -- the claim ----------------------------------------------------------------------------------------------------
+
+    def claim(self, lease: Lease) -> list[Attempt]:
+        """Lease up to n due jobs that are within their limits, and park those that are not."""
+        now, rules = self._lock(), self.rules()
+        self._admit(rules, now, self._session.freed)
+        self._wake(rules, now)
+        queues = encoded(list(dict.fromkeys(lease.queues)))
+        claimed = self._claim(lease, rules, now, lambda n: self._candidates("limited_jobs", rules, queues=queues, n=n))
+        if len(claimed) < lease.n and self._session.workers.take_duty("limits", SWEEP_S):
+            self.sweep(rules, now)
+        return claimed
+
+    def claim_these(self, job_ids: Iterable[int], lease: Lease) -> list[Attempt]:
+        """Lease those of the given jobs that are due and within their limits; park those that are over one.
+
+        A ledger without limits leases none: the plain claim has looked already.
+        """
+        rules = self.rules()
+        if not rules:
+            return []
+        ids = encoded(sorted(set(job_ids)))
+        found = self._candidates("limited_these", rules, rows=ids)  # locks the jobs, before it locks the limits
+        now = self._lock()
+        self._admit(rules, now, self._session.freed)
+        wanted = msgspec.structs.replace(lease, n=len(found))
+        return self._claim(wanted, rules, now, lambda _: found)
+
+    def _claim(self, lease: Lease, rules: Rules, now: datetime, look: Look) -> list[Attempt]:
+        chosen: list[int] = []
+        known = Room(rules, now)
+        asked: set[str] = set()
+        for _ in range(ROUNDS):
+            wanted = lease.n - len(chosen)
+            candidates = [job for job in look(wanted + AHEAD + len(chosen)) if job.job_id not in set(chosen)]
+            self._learn(known, asked, {name for job in candidates for name, _ in counted(buckets_of(job, rules))})
+            made = known.assign(candidates, wanted)
+            chosen += made.chosen
+            self._take(made.taken)
+            if made.parked:
+                self._run("park_jobs", rows=encoded(sorted(made.parked.items())), parked="limit")
+            self._keep_tokens(known, rules, {*made.tokens, *made.parked.values()})
+            # A parked job leaves room in its other buckets: those that wait for that room are let go.
+            admitted = self._admit(rules, now, {name for name in made.passed if not name.startswith(RATE)})
+            if len(chosen) >= lease.n or not (made.parked or admitted):
+                break
+        if not chosen:
+            return []
+        place = {job_id: index for index, job_id in enumerate(chosen)}
+        leased = self._session.executions.claim_these(chosen, lease, limited=True)
+        return sorted(leased, key=lambda attempt: place[attempt.job_id])
+
+    def _learn(self, known: Room, asked: set[str], buckets: set[str]) -> None:
+        """Read what the ledger has of buckets that this claim has not seen yet."""
+        new = sorted(buckets - asked)
+        asked.update(new)
+        slots, tokens = [b for b in new if not b.startswith(RATE)], [b for b in new if b.startswith(RATE)]
+        used = self._run("used_slots", rows=encoded(slots)) if slots else []
+        found = self._run("read_buckets", rows=encoded(tokens)) if tokens else []
+        known.know(
+            [(bucket, slot) for bucket, slot in used],
+            [(bucket, float(n), self._store.moment(at)) for bucket, n, at in found],
+        )
+
+    def _take(self, taken: Sequence[tuple[str, int, int]]) -> None:
+        if taken:
+            self._run("take_slots", rows=encoded(taken))
+
+    def _keep_tokens(self, known: Room, rules: Rules, buckets: Iterable[str]) -> None:
+        """Write buckets of tokens, and when to wake for the jobs that wait for them."""
+        names = sorted(name for name in buckets if name.startswith(RATE))
+        waiting = {name for (name,) in self._run("still_waiting", rows=encoded(names))} if names else set()
+        rows = []
+        for name in names:
+            rule = rule_of(name, rules)
+            if rule is not None and rule.starts is not None:
+                left = known.tokens_of(name, rule)
+                wake_at = time_text(left.wake_at(known.now, rule)) if name in waiting else None
+                rows.append([name, left.tokens, time_text(left.at), wake_at])
+        if rows:
+            self._run("write_buckets", rows=encoded(rows))
+
+    # -- the end of a job ---------------------------------------------------------------------------------------------
+
+    def ended(self, job_ids: Iterable[int]) -> None:
+        """Free the slots of those of these jobs that no longer run; the jobs that wait for them get them at commit."""
+        if self._store.limited is None:
+            self._store.limited = bool(self.rules())
+        if self._store.limited:
+            rows = self._run("free_slots", rows=encoded(sorted(job_ids)))
+            self._session.freed.update(bucket for (bucket,) in rows)
+
+    def admit(self) -> None:
+        """Let jobs go for the slots that this transaction has freed."""
+        self._admit(self.rules(), self._lock(), self._session.freed)
+
+    def _admit(self, rules: Rules, now: datetime, freed: set[str]) -> bool:
+        """Let parked jobs go, as many as there is room for in these buckets; return whether there were any."""
+        if not freed:
+            return False
+        known = Room(rules, now)
+        self._learn(known, set(), freed)
+        buckets = sorted(freed)
+        freed.clear()
+        return self._let_go(known, rules, buckets)
+
+    def _let_go(self, known: Room, rules: Rules, buckets: Sequence[str]) -> bool:
+        rows = []
+        for bucket in buckets:
+            rule = rule_of(bucket, rules)
+            n = EVERY if rule is None else known.left(bucket, rule)
+            if n:
+                rows.append((bucket, n))
+        found = self._run("admit_parked", rows=encoded(rows), most=max(n for _, n in rows)) if rows else []
+        self._session.queues_to_announce.update(queue for _, queue in found)
+        self._keep_tokens(known, rules, buckets)
+        return bool(found)
+
+    def _wake(self, rules: Rules, now: datetime) -> None:
+        """Let jobs go that wait for tokens which have come."""
+        found = self._run("woken_buckets", at=self._store.stored(now), n=BUCKETS_A_SWEEP)
+        if found:
+            known = Room(rules, now)
+            known.know((), [(bucket, float(n), self._store.moment(at)) for bucket, n, at in found])
+            self._let_go(known, rules, [bucket for bucket, _, _ in found])
+
+    # -- repair -------------------------------------------------------------------------------------------------------
+
+    def sweep(self, rules: Rules | None = None, now: datetime | None = None, *, whole: bool = False) -> None:
+        """Free slots of jobs that do not run, give slots to jobs that run without, and let jobs go for which is room.
+
+        It repairs what a crash or a change of a limit has left. It looks at some of the buckets that jobs wait for, and
+        at others the next time; `whole` looks at all.
+        """
+        now = self._lock() if now is None else now
+        rules = self.rules() if rules is None else rules
+        self._run("free_leaked_slots")
+        self._give_missing(rules, now)
+        after = "" if whole else _swept.get(self._store, "")
+        while True:
+            buckets = [name for (name,) in self._run("waiting_buckets", after=after, n=BUCKETS_A_SWEEP)]
+            known = Room(rules, now)
+            self._learn(known, set(), set(buckets))
+            self._let_go(known, rules, buckets)
+            after = buckets[-1] if len(buckets) == BUCKETS_A_SWEEP else ""
+            if not whole or not after:
+                break
+        _swept[self._store] = after
+
+    def _give_missing(self, rules: Rules, now: datetime) -> None:
+        """Give slots to jobs that were claimed before their limit was set, beyond the limit if need be."""
+        held: dict[int, set[str]] = {}
+        slots = self.held()
+        for bucket, _, job_id in slots:
+            held.setdefault(job_id, set()).add(bucket)
+        known = Room(rules, now)
+        known.know([(bucket, slot) for bucket, slot, _ in slots], ())
+        missing = [
+            (bucket, known.free_slot(bucket), job_id)
+            for job_id, buckets in sorted(self.expected(rules).items())
+            for bucket in sorted(buckets - held.get(job_id, set()))
+        ]
+        self._take(missing)
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def set(self, subject: str, limit: Limit | None, *, actor: str, reason: str) -> bool:
+        """Set a limit, or remove it with None, for the jobs that wait and run now too; return whether it changed."""
+        now, settings = self._lock(), self._session.configuration
+        changed = (
+            settings.remove(KIND, subject, actor=actor, reason=reason)
+            if limit is None
+            else settings.set(KIND, subject, encoded(checked(subject, limit)), actor=actor, reason=reason)
+        )
+        if changed:
+            rules = self.rules()
+            self.sweep(rules, now, whole=True)
+            gone = {
+                bucket for bucket, _, _ in self.held() if (rule := rule_of(bucket, rules)) is None or not rule.running
+            }
+            self._run("drop_slots", rows=encoded(sorted(gone)))
+            idle = {name for name in self.tokens() if (rule := rule_of(name, rules)) is None or not rule.starts}
+            self._run("drop_buckets", rows=encoded(sorted(idle)))
+            self._store.limited = bool(rules)
+        return changed
+
+    def hold(self, job_id: int, seconds: float) -> str | None:
+        """Give out no token of a job's rate for so many seconds; return the bucket, None if the job has no rate.
+
+        Of several rates it is the narrowest: that of the key, else of the operation, else of the queue.
+        """
+        now, rules = self._lock(), self.rules()
+        found = self._candidates("one_job", rules, job_id=job_id)
+        rates = [each for job in found for each in counted(buckets_of(job, rules)) if each[0].startswith(RATE)]
+        if not rates:
+            return None
+        bucket, rule = rates[-1]
+        known = Room(rules, now)
+        self._learn(known, set(), {bucket})
+        before = known.tokens_of(bucket, rule)
+        # One token when the time has come: what was refused before may be refused again.
+        until = max(before.at, now + timedelta(seconds=seconds))
+        known.know((), [(bucket, min(1.0, rule.burst_max), until)])
+        self._keep_tokens(known, rules, [bucket])
+        return bucket
+
+    def _lock(self) -> datetime:
+        """Wait until no other transaction looks at slots and tokens; return the time of the database."""
+        [[now]] = self._run("lock_limits", now=self._store.time_parameter())
+        return self._store.moment(now)
+
+
+def _slotted(job: Candidate, rules: Rules) -> set[str]:
+    return {name for name, limit in buckets_of(job, rules) if limit.running is not None}
