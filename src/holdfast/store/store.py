@@ -57,6 +57,7 @@ class Store(ABC, Generic[Connection]):
 
     dialect: str
     one_writer = False  # True: the database runs one writing transaction at a time
+    transactions: type[Transaction] = Transaction  # another kind for a store that keeps traces
     shortest_lease_s: float | None = None  # of the operations of a worker in this process: it limits effects
 
     def __init__(self, url: str, clock: Clock | None) -> None:
@@ -78,7 +79,7 @@ class Store(ABC, Generic[Connection]):
         try:
             self._begin(connection)
             try:
-                transaction = Transaction(self, connection)
+                transaction = self.transactions(self, connection)
                 yield transaction
                 if transaction.freed:
                     transaction.limits.admit()
@@ -104,7 +105,7 @@ class Store(ABC, Generic[Connection]):
         """Yield a transaction on a connection of the caller, who begins and commits it."""
         try:
             self.require_fit(connection)
-            transaction = Transaction(self, connection)
+            transaction = self.transactions(self, connection)
             yield transaction
             self.announce_inside(connection, transaction.queues_to_announce)
         except HoldfastError:

@@ -228,6 +228,11 @@ ALL = (
         stays="may quote what a handler worked on; it does not leave the database",
     ),
     _table(
+        "traces",
+        "job_id:whole traceparent tracestate?",
+        stays="a trace is of no use where its spans are not",
+    ),
+    _table(
         "buckets",
         "bucket tokens:real at:time wake_at:time?",
         stays="how many tokens are left is true of one place only",

@@ -77,12 +77,19 @@ class Telemetry:
         self._meter.create_observable_gauge(whole, callbacks=[observed], unit=row.unit, description=row.description)
 
     @contextmanager
-    def span(self, name: str, attributes: Mapping[str, str]) -> Iterator[Span]:
-        """Open a span inside the current one; an error inside marks it as failed."""
-        from opentelemetry.trace import StatusCode  # noqa: PLC0415 - an extra
+    def span(
+        self, name: str, attributes: Mapping[str, str], *, kind: str = "INTERNAL", within: Any = None
+    ) -> Iterator[Span]:
+        """Open a span inside the current one, or within another context; an error inside marks it as failed."""
+        from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415 - an extra
 
         with self._tracer.start_as_current_span(
-            name, attributes=dict(attributes), record_exception=False, set_status_on_exception=False
+            name,
+            context=within,
+            kind=SpanKind[kind],
+            attributes=dict(attributes),
+            record_exception=False,
+            set_status_on_exception=False,
         ) as span:
             try:
                 yield _Span(span)
@@ -90,6 +97,7 @@ class Telemetry:
                 if not isinstance(error, _NOT_ERRORS):
                     # Only the code of the error: its message may contain an object's address.
                     span.set_status(StatusCode.ERROR, _code(error))
+                    span.set_attribute("error.type", _code(error))
                 raise
 
     def close(self) -> None:

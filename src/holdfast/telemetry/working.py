@@ -12,6 +12,7 @@ from holdfast.engine.ledger import Ledger
 from holdfast.telemetry.reporter import LedgerReporter
 from holdfast.telemetry.sink import start
 from holdfast.telemetry.target import Target
+from holdfast.telemetry.tracing import trace
 
 
 @contextmanager
@@ -23,6 +24,7 @@ def reported(ledger: Ledger, target: Target, metrics_port: int | None) -> Iterat
             ends.callback(sink.close)
             reporter = LedgerReporter(sink, ledger.store)
             reporter.follow(ledger.bus)
+            trace(ledger, sink)
             ends.callback(reporter.close)
         if metrics_port is not None:
             from holdfast.telemetry.scrape import scraped  # noqa: PLC0415 - an extra

@@ -51,13 +51,15 @@ BOOT = (
 @functools.lru_cache(maxsize=1024)
 def handler_name(fn: Callable[..., Any]) -> str:
     """Return the `module:qualname` under which another process finds a handler, or raise InputError."""
+    fn = getattr(fn, "untraced", fn)  # telemetry wraps handlers
     module, path = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
     try:
         found = _follow(sys.modules[module], path)
     except (KeyError, AttributeError):
         found = None
     spec = getattr(sys.modules.get(module), "__spec__", None)
-    if getattr(found, "fn", found) is not fn or (module == "__main__" and spec is None):
+    found = getattr(found, "fn", found)
+    if getattr(found, "untraced", found) is not fn or (module == "__main__" and spec is None):
         raise InputError(
             f"another process cannot import the handler {module}:{path or type(fn).__name__}",
             next_step="Define it by name at the top level of a module that can be imported, or use threads.",

@@ -122,5 +122,13 @@ SELECT job_id FROM k;
 -- name: forget_checkpoints
 DELETE FROM holdfast_checkpoints WHERE job_id = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));
 
+-- name: add_traces
+-- rows: job_id, traceparent, tracestate
+INSERT INTO holdfast_traces (job_id, traceparent, tracestate)
+SELECT (r ->> 0)::bigint, r ->> 1, r ->> 2 FROM json_array_elements(:rows::json) r;
+
+-- name: forget_traces
+DELETE FROM holdfast_traces WHERE job_id = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));
+
 -- name: forget_tracebacks
 DELETE FROM holdfast_tracebacks WHERE job_id = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));

@@ -15,6 +15,9 @@ SELECT {execution_columns} FROM holdfast_executions e WHERE e.job_id = :job_id O
 -- name: tracebacks_of
 SELECT t.attempt, t.text FROM holdfast_tracebacks t WHERE t.job_id = :job_id ORDER BY t.attempt;
 
+-- name: trace_of
+SELECT t.traceparent, t.tracestate FROM holdfast_traces t WHERE t.job_id = :job_id;
+
 -- name: get_attempt
 SELECT {execution_columns}, {job_columns}
   FROM holdfast_executions e {ordered} JOIN holdfast_jobs j ON j.job_id = e.job_id

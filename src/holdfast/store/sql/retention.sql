@@ -38,6 +38,7 @@ UPDATE holdfast_jobs SET result = NULL, last_error_message = NULL, excuse_messag
  WHERE job_id = :job_id;
 DELETE FROM holdfast_checkpoints WHERE job_id = :job_id;
 DELETE FROM holdfast_tracebacks WHERE job_id = :job_id;
+DELETE FROM holdfast_traces WHERE job_id = :job_id;
 
 -- name: erasure_of
 SELECT e.erased_at, e.actor, e.reason, e.grant_id FROM holdfast_erased e WHERE e.job_id = :job_id;

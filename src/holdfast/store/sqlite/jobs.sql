@@ -111,5 +111,13 @@ RETURNING job_id;
 -- name: forget_checkpoints
 DELETE FROM holdfast_checkpoints WHERE job_id IN (SELECT value FROM json_each(:rows));
 
+-- name: add_traces
+-- rows: job_id, traceparent, tracestate
+INSERT INTO holdfast_traces (job_id, traceparent, tracestate)
+SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2 FROM json_each(:rows) r;
+
+-- name: forget_traces
+DELETE FROM holdfast_traces WHERE job_id IN (SELECT value FROM json_each(:rows));
+
 -- name: forget_tracebacks
 DELETE FROM holdfast_tracebacks WHERE job_id IN (SELECT value FROM json_each(:rows));

@@ -20,6 +20,7 @@ from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 from holdfast.store.verbs.seals import Key
 from holdfast.store.verbs.tracebacks import forget_tracebacks
+from holdfast.store.verbs.traces import forget_traces
 
 _ENDED_FIELDS = (
     "exec_id", "job_id", "attempt", "status", "version", "lease_owner", "lease_token", "lease_expires_at", "excused",
@@ -152,7 +153,8 @@ class RetentionWrites(RetentionReads, WritingVerbs):
     def slim(self, job_ids: Sequence[int], *, before: datetime, states: Iterable[str] = JOB.final) -> list[int]:
         """Delete payload, result, checkpoints and tracebacks of those jobs that ended before a time; return their ids.
 
-        Needs an open maintenance door. Digest, key and history are kept: a key is never used again.
+        Their traces are deleted too. Needs an open maintenance door. Digest, key and history are kept: a key is never
+        used again.
         """
         slimmed = sorted(
             job_id
@@ -165,6 +167,7 @@ class RetentionWrites(RetentionReads, WritingVerbs):
         )
         self.forget_checkpoints(slimmed)
         forget_tracebacks(self._session, slimmed)
+        forget_traces(self._session, slimmed)
         return slimmed
 
     def move_slim_mark(self, slimmed: Sequence[int]) -> None:

@@ -45,3 +45,12 @@ CREATE TABLE holdfast_unique (
 
 ALTER TABLE holdfast_jobs ADD COLUMN deadline_at TEXT CHECK (deadline_at GLOB '????-??-??T??:??:??.??????Z');
 CREATE INDEX holdfast_jobs_deadline ON holdfast_jobs (deadline_at) WHERE deadline_at IS NOT NULL AND state = 'pending';
+
+-- Traces --------------------------------------------------------------------------------------------------------------
+
+-- The trace in which a job was submitted, as W3C writes it; only processes with telemetry write it. See docs/telemetry.md.
+CREATE TABLE holdfast_traces (
+  job_id      INTEGER PRIMARY KEY REFERENCES holdfast_calls (job_id),
+  traceparent TEXT NOT NULL CHECK (length(traceparent) <= 256),
+  tracestate  TEXT CHECK (length(tracestate) <= 512)
+) STRICT;
