@@ -125,7 +125,7 @@ DELETE FROM holdfast_checkpoints WHERE job_id = ANY (ARRAY(SELECT json_array_ele
 -- name: add_traces
 -- rows: job_id, traceparent, tracestate
 INSERT INTO holdfast_traces (job_id, traceparent, tracestate)
-SELECT (r ->> 0)::bigint, r ->> 1, r ->> 2 FROM json_array_elements(:rows::json) r;
+SELECT (r ->> 0)::bigint, r ->> 1, r ->> 2 FROM json_array_elements(:rows::json) r ON CONFLICT (job_id) DO NOTHING;
 
 -- name: forget_traces
 DELETE FROM holdfast_traces WHERE job_id = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));

@@ -114,7 +114,7 @@ DELETE FROM holdfast_checkpoints WHERE job_id IN (SELECT value FROM json_each(:r
 -- name: add_traces
 -- rows: job_id, traceparent, tracestate
 INSERT INTO holdfast_traces (job_id, traceparent, tracestate)
-SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2 FROM json_each(:rows) r;
+SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2 FROM json_each(:rows) r WHERE true ON CONFLICT (job_id) DO NOTHING;
 
 -- name: forget_traces
 DELETE FROM holdfast_traces WHERE job_id IN (SELECT value FROM json_each(:rows));
