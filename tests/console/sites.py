@@ -71,6 +71,7 @@ class Site:
         for name, roles in PEOPLE.items():
             if self.accounts.get(name) is None:
                 self.accounts.add(name, PASSWORD, roles)
+        self.secrets: dict[str, str] = {}
         self.ledger = Ledger(url, create=False)
         given = {"accounts": self.file, "origins": (ORIGIN,), **settings}
         self.app: Litestar = create_app(self.ledger, ConsoleSettings(**given))

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.console.context import Console
 from holdfast.console.security.callers import Caller, Role, out_of_scope
 from holdfast.core import commands
-from holdfast.core.digest import Json
+from holdfast.core.digest import Json, is_storable
 from holdfast.core.errors import InputError, JobNotFoundError, UnknownOperationError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
@@ -47,9 +47,9 @@ class JobMoved(msgspec.Struct, frozen=True):
 def reason_given(reason: str) -> str:
     """Return a reason without the spaces around it; raise InputError if it is missing or too long."""
     text = reason.strip()
-    if not 0 < len(text) <= REASON_MAX:
+    if not (0 < len(text) <= REASON_MAX and is_storable(text)):
         raise InputError(
-            "A reason is required." if not text else f"The reason has more than {REASON_MAX} characters.",
+            f"The reason must be a text of 1 to {REASON_MAX} characters.",
             next_step="Write why, in one sentence; the journal stores it.",
             context={"field": "reason"},
         )

@@ -11,24 +11,25 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from litestar import Litestar, Request, Response
-from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.plugins.jinja import JinjaTemplateEngine
 from litestar.response import Redirect
 from litestar.template import TemplateConfig
 
+from holdfast.console.api.document import api_router
+from holdfast.console.api.ledger import metrics
 from holdfast.console.assets import load_assets, static_file
 from holdfast.console.context import Console
+from holdfast.console.injected import PROVIDED
 from holdfast.console.pages import PAGES
 from holdfast.console.posts import POSTS
 from holdfast.console.problems import PROBLEM_JSON, Problem, problem_of, problem_of_status, problem_of_unknown
 from holdfast.console.render import base_of, error_page
-from holdfast.console.security.callers import Caller
 from holdfast.console.security.guard import protect
 from holdfast.console.security.headers import add_headers
 from holdfast.console.security.login import Login
 from holdfast.console.settings import ConsoleSettings
-from holdfast.core.digest import loads
+from holdfast.core.digest import canonical, loads
 from holdfast.core.errors import HoldfastError
 from holdfast.engine.ledger import Ledger
 from holdfast.store import Store
@@ -45,7 +46,9 @@ class BoundedRequest(Request[Any, Any, Any]):
     async def json(self) -> Any:
         """Return the body as a JSON value; raise PayloadNotJsonError, PayloadTooDeepError or PayloadTooLargeError."""
         body = await self.body()
-        return loads(body or b"null", size_max=max(len(body), 1))  # the size was limited while it was read
+        value = loads(body or b"null", size_max=max(len(body), 4))  # the size was limited while it was read
+        canonical(value)  # refuses halves of surrogate pairs, which no answer could repeat
+        return value
 
 
 def create_app(where: Ledger | Store[Any], settings: ConsoleSettings | None = None) -> Litestar:
@@ -58,13 +61,10 @@ def create_app(where: Ledger | Store[Any], settings: ConsoleSettings | None = No
     settings = settings or ConsoleSettings()
     console = Console(ledger, settings)
     app = Litestar(
-        route_handlers=[static_file, Login, *PAGES, *POSTS],
+        route_handlers=[static_file, Login, *PAGES, *POSTS, metrics, api_router()],
         path=settings.base_path or None,
         guards=[protect],
-        dependencies={
-            "console": Provide(_console, sync_to_thread=False),
-            "caller": Provide(_caller, sync_to_thread=False),
-        },
+        dependencies=PROVIDED,
         template_config=TemplateConfig(engine=JinjaTemplateEngine(engine_instance=_templates())),
         exception_handlers={HoldfastError: _refused, HTTPException: _http_error, Exception: _unexpected},
         before_send=[add_headers],
@@ -87,16 +87,6 @@ def _ledger_of(store: Store[Any]) -> Ledger:
 
 def _templates() -> Environment:
     return Environment(loader=PackageLoader("holdfast.console"), autoescape=True, undefined=StrictUndefined)
-
-
-def _console(request: AnyRequest) -> Console:
-    console: Console = request.app.state.console
-    return console
-
-
-def _caller(request: AnyRequest) -> Caller:
-    caller: Caller = request.scope["state"]["caller"]
-    return caller
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class GrantForm(msgspec.Struct, frozen=True):
         """Return the grant to request; raise InputError for a value that is not valid."""
         minutes = number(self.ttl_minutes, "ttl_minutes", TTL_MINUTES_MAX)
         return GrantRequest(
-            action=_action(self.action),
+            action=action_of(self.action),
             target=self.target,
             reason=self.reason,
             rollback_plan=self.rollback_plan,
@@ -129,7 +129,8 @@ def _list(text: str) -> tuple[str, ...]:
     return (text,) if text.strip() else ()
 
 
-def _action(text: str) -> Act:
+def action_of(text: str) -> Act:
+    """Return the act of a name; raise InputError if there is none."""
     try:
         return Act(text)
     except ValueError:

@@ -96,7 +96,14 @@ def problem_of_status(status: int, faults: object = None) -> Problem:
     """Return a refusal of the web framework as a problem: a wrong address, method or parameter."""
     known = HTTPStatus(status)
     code, message, step = _WORDS.get(known, ("bad_input", "The request is not valid.", "Correct the request."))
-    return _problem(known, code, message, step, {"faults": faults} if isinstance(faults, list) else {})
+    return _problem(known, code, message, step, {"faults": _named(faults)} if isinstance(faults, list) else {})
+
+
+def _named(faults: list[object]) -> list[object]:
+    """Return the faults of parameters under the names that requests have: `state` is a reserved name of Litestar."""
+    return [
+        {**one, "key": "state"} if isinstance(one, dict) and one.get("key") == "in_state" else one for one in faults
+    ]
 
 
 def problem_of_unknown(error: Exception) -> Problem:

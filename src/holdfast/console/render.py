@@ -37,7 +37,7 @@ def page(request: Request[Any, Any, Any], template: str, *, status_code: int = 2
         "console": console,
         "csrf_token": caller.csrf_token if caller else "",
         "asset": lambda name: f"{base}/static/{name}?v={assets[name].digest}",
-        "path": request.url.path,
+        "path": request.scope["path"],  # not `url`, which is made of whatever Host the client sent
     }
     return Template(template_name=template, context={**shared, **values}, status_code=status_code)
 

@@ -18,7 +18,8 @@ from litestar.handlers import BaseRouteHandler
 from holdfast.console.context import Console
 from holdfast.console.security.callers import WRITES, Caller, CallerKind, Permission
 from holdfast.console.security.cookies import session_cookie
-from holdfast.core.errors import GovernanceError
+from holdfast.core.digest import is_storable
+from holdfast.core.errors import GovernanceError, InputError
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF_FIELD, CSRF_HEADER = "csrf_token", "x-csrf-token"
@@ -35,9 +36,11 @@ async def protect(connection: Connection, handler: BaseRouteHandler) -> None:
     permission = handler.opt.get("permission")
     if not isinstance(permission, Permission):
         raise _refused("permission_denied", "This route declares no permission.", "Report this bug.")
-    _require_host(connection, console)
+    _require_storable(connection)
     caller = await asyncio.to_thread(_caller, connection, console)
     connection.scope["state"]["caller"] = caller
+    if not (handler.opt.get("any_host") or (caller is not None and caller.kind is CallerKind.TOKEN)):
+        _require_host(connection, console)
     unsafe = connection.scope.get("method", "GET") not in SAFE
     if unsafe and (caller is None or caller.kind is not CallerKind.TOKEN):
         await _require_own_page(connection, console, caller)
@@ -69,6 +72,13 @@ def _caller(connection: Connection, console: Console) -> Caller | None:
         return console.open_caller()
     session_id = connection.cookies.get(session_cookie(console.settings))
     return console.sessions.caller(session_id[:COOKIE_BYTES_MAX]) if session_id else None
+
+
+def _require_storable(connection: Connection) -> None:
+    """Raise InputError if the address has a character that no database can store, so that no statement ever sees it."""
+    words = [str(connection.scope["path"]), *(text for pair in connection.query_params.multi_items() for text in pair)]
+    if not all(is_storable(str(word)) for word in words):
+        raise InputError("The address contains a character that cannot be stored.", context={"field": "address"})
 
 
 def _require_host(connection: Connection, console: Console) -> None:

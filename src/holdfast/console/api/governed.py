@@ -1,0 +1,154 @@
+"""The API of replays and grants. A grant is approved by a person in the console, never through the API.
+
+Invariants: as in `governed_acts.py`; a dry run writes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from litestar import Controller
+from litestar.params import JSONBody, QueryParameter
+
+from holdfast.console import governed_acts
+from holdfast.console.api.routes import Cursor, IdPath, Limit, NamePath, WordQuery, acts, before, next_cursor, reads
+from holdfast.console.api.types import (
+    DryRunAnswer,
+    GrantAnswer,
+    GrantBody,
+    GrantDetails,
+    GrantsAnswer,
+    GuardAnswer,
+    ReasonBody,
+    ReplayRunBody,
+    ReplaySelectionBody,
+    RunAnswer,
+)
+from holdfast.console.forms import action_of
+from holdfast.console.governed_acts import GrantRequest
+from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.security.callers import Permission
+from holdfast.console.selections import ReplaySelection
+from holdfast.core.machines import GRANT, GrantState
+from holdfast.governance.approval import existing_grant
+from holdfast.governance.replay import replay
+from holdfast.governance.replay.replay import DryRun, ReplayReport
+
+
+class Replays(Controller):
+    """Replays."""
+
+    path = "/replays"
+    tags = ["replays"]  # noqa: RUF012 - Litestar's own convention
+
+    @acts("/dry-run", Permission.VIEW, summary="Show what a replay would do")
+    def dry_run(self, console: ConsoleHere, caller: CallerHere, data: JSONBody[ReplaySelectionBody]) -> DryRunAnswer:
+        """Return what a replay would do and the verdict of every guard; nothing is written."""
+        return _dry_run_answer(governed_acts.dry_run(console, caller, _selected(data).selection(console.environment)))
+
+    @acts("/", status_code=202, summary="Run a replay")
+    def run(self, console: ConsoleHere, caller: CallerHere, data: JSONBody[ReplayRunBody]) -> RunAnswer:
+        """Begin the replay that a dry run showed; it goes on after this answer."""
+        run_id = governed_acts.run_replay(
+            console,
+            caller,
+            _selected(data.selection).selection(console.environment),
+            reason=data.reason,
+            replay_reason=data.replay_reason,
+            candidates_hash=data.candidates_hash,
+            total=data.total,
+            grant_id=data.grant_id,
+        )
+        return _run_answer(replay.inspect(console.store, run_id, limit=1))
+
+    @reads("/{run_id:str}", summary="Show a replay")
+    def show(self, console: ConsoleHere, caller: CallerHere, run_id: NamePath) -> RunAnswer:
+        """Show the state of a replay, and what it did."""
+        caller.require_unlimited()
+        return _run_answer(replay.inspect(console.store, run_id, limit=1))
+
+    @acts("/{run_id:str}/stop", summary="Stop a replay")
+    def stop(self, console: ConsoleHere, caller: CallerHere, run_id: NamePath, data: JSONBody[ReasonBody]) -> RunAnswer:
+        """Stop a replay before its next batch."""
+        return _run_answer(governed_acts.stop_replay(console, caller, run_id, reason=data.reason))
+
+
+class Grants(Controller):
+    """Grants."""
+
+    path = "/grants"
+    tags = ["grants"]  # noqa: RUF012 - see above
+
+    @reads("/", summary="List grants")
+    def list_grants(
+        self,
+        console: ConsoleHere,
+        caller: CallerHere,
+        *,
+        in_state: Annotated[GrantState | None, QueryParameter(name="state")] = None,
+        target: WordQuery = None,
+        cursor: Cursor = None,
+        limit: Limit = 100,
+    ) -> GrantsAnswer:
+        """List grants, newest first."""
+        caller.require_unlimited()
+        with console.store.reading() as reading:
+            found = reading.grants.page(state=in_state, target=target, before=before(cursor), limit=limit)
+        now = console.store.now()
+        return GrantsAnswer(
+            grants=[GrantAnswer.of(one, now) for one in found],
+            next_cursor=next_cursor([one.grant_id for one in found], limit),
+        )
+
+    @acts("/", status_code=201, summary="Request a grant")
+    def request_grant(self, console: ConsoleHere, caller: CallerHere, data: JSONBody[GrantBody]) -> GrantAnswer:
+        """Request a grant. Another person approves it in the console, or with the command."""
+        action = action_of(data.action)
+        wanted = GrantRequest(**{**msgspec.structs.asdict(data), "action": action})
+        return GrantAnswer.of(governed_acts.request_grant(console, caller, wanted), console.store.now())
+
+    @reads("/{grant_id:int}", summary="Show a grant")
+    def show(self, console: ConsoleHere, caller: CallerHere, grant_id: IdPath) -> GrantDetails:
+        """Show a grant, the exact words that an approval signs, and its history."""
+        caller.require_unlimited()
+        with console.store.reading() as reading:
+            grant, journal = existing_grant(reading, grant_id), reading.journal.of(grant_id, GRANT.name)
+            ledger_id = reading.settings.read()["ledger_id"]
+        return GrantDetails.of(grant, journal, ledger_id, console.store.now())
+
+    @acts("/{grant_id:int}/revoke", Permission.REVOKE, summary="Revoke a grant")
+    def revoke(
+        self, console: ConsoleHere, caller: CallerHere, grant_id: IdPath, data: JSONBody[ReasonBody]
+    ) -> GrantAnswer:
+        """Revoke a grant that is not consumed."""
+        made = governed_acts.revoke_grant(console, caller, grant_id, reason=data.reason)
+        return GrantAnswer.of(made, console.store.now())
+
+
+def _selected(body: ReplaySelectionBody) -> ReplaySelection:
+    return ReplaySelection(**msgspec.structs.asdict(body))
+
+
+def _dry_run_answer(made: DryRun) -> DryRunAnswer:
+    return DryRunAnswer(
+        candidates_hash=made.candidates_hash,
+        total=made.total,
+        batches=made.batches,
+        seconds_at_least=made.seconds_at_least,
+        skipped=made.skipped,
+        by_queue=made.by_queue,
+        by_error=made.by_error,
+        guards=[
+            GuardAnswer(guard=one.guard_type, passed=one.passed, message=one.message, next_step=one.next_step)
+            for one in made.guards
+        ],
+        grant_needed=made.grant_needed,
+        grant_target=made.grant_target,
+        grant_plan=made.selection_hash,
+        authority=made.authority,
+    )
+
+
+def _run_answer(report: ReplayReport) -> RunAnswer:
+    return RunAnswer(**{name: getattr(report, name) for name in RunAnswer.__struct_fields__})

@@ -1,0 +1,209 @@
+"""The API of jobs: submit, list, show, explain, and the acts on one job.
+
+Invariants: a job outside of the limits of a token does not exist for it; a page is found by keyset.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Controller, Response
+from litestar.openapi import ResponseSpec
+from litestar.params import JSONBody, QueryParameter
+
+from holdfast.cli.values import result_value
+from holdfast.console import acts as perform
+from holdfast.console import governed_acts
+from holdfast.console.acts import SubmitRequest, seen_job
+from holdfast.console.api.routes import (
+    Cursor,
+    IdempotencyKey,
+    IdPath,
+    Limit,
+    WordQuery,
+    acts,
+    before,
+    next_cursor,
+    reads,
+)
+from holdfast.console.api.types import (
+    ExplainAnswer,
+    GovernedBody,
+    JobActBody,
+    JobAnswer,
+    JobDetails,
+    JobsAnswer,
+    MovedAnswer,
+    QuarantineBody,
+    SubmitAnswer,
+    SubmitBody,
+)
+from holdfast.console.context import Console
+from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.security.callers import Caller, Permission, out_of_scope
+from holdfast.core.machines import JOB, REQUEST, JobState
+from holdfast.core.records import Job
+from holdfast.explain.explain import explain
+from holdfast.store import Admission
+from holdfast.store.verbs.tracebacks import tracebacks_of
+
+
+class Jobs(Controller):
+    """Jobs."""
+
+    path = "/jobs"
+    tags = ["jobs"]  # noqa: RUF012 - Litestar's own convention
+
+    @acts(
+        "/",
+        Permission.SUBMIT,
+        status_code=201,
+        summary="Submit a job",
+        responses={200: ResponseSpec(SubmitAnswer, description="The key has a job already.", generate_examples=False)},
+    )
+    def submit(
+        self,
+        console: ConsoleHere,
+        caller: CallerHere,
+        data: JSONBody[SubmitBody],
+        idempotency_key: IdempotencyKey = None,
+    ) -> Response[SubmitAnswer]:
+        """Submit a job. With an Idempotency-Key a repeated request gives the same job, and its result."""
+        wanted = msgspec.convert(msgspec.structs.asdict(data), SubmitRequest)
+        admission = perform.submit(console, caller, wanted, idempotency_key)
+        return Response(_submitted(admission), status_code=201 if admission.is_new else 200)
+
+    @reads("/", summary="List jobs")
+    def list_jobs(
+        self,
+        console: ConsoleHere,
+        caller: CallerHere,
+        *,
+        in_state: Annotated[JobState | None, QueryParameter(name="state")] = None,
+        queue: WordQuery = None,
+        operation: WordQuery = None,
+        client: WordQuery = None,
+        key: WordQuery = None,
+        cursor: Cursor = None,
+        limit: Limit = 100,
+    ) -> JobsAnswer:
+        """List jobs, newest first. `key` finds the job of a client (default: the name of the token) by its key."""
+        filters = JobFilters(state=in_state, queue=queue, operation=operation, client=client)
+        return listed_jobs(console, caller, filters, key=key, cursor=cursor, limit=limit)
+
+    @reads("/{job_id:int}", summary="Show a job")
+    def show(self, console: ConsoleHere, caller: CallerHere, job_id: IdPath) -> JobDetails:
+        """Show a job with its payload, attempts and journal."""
+        return job_details(console, caller, job_id)
+
+    @reads("/{job_id:int}/explain", summary="Explain a job")
+    def explain(self, console: ConsoleHere, caller: CallerHere, job_id: IdPath) -> ExplainAnswer:
+        """Explain why a job is not running, with the next command."""
+        seen_job(console, caller, job_id)
+        with console.store.reading() as reading:
+            return ExplainAnswer.of(explain(reading, job_id, console.store.now()))
+
+    @acts("/{job_id:int}/cancel", summary="Cancel a job")
+    def cancel(
+        self, console: ConsoleHere, caller: CallerHere, job_id: IdPath, data: JSONBody[JobActBody]
+    ) -> MovedAnswer:
+        """Cancel a pending or failed job; request a running one to stop."""
+        done = perform.cancel(console, caller, job_id, reason=data.reason, version=data.version)
+        return MovedAnswer(job_id=job_id, state=done.state, changed=True)
+
+    @acts("/{job_id:int}/retry", summary="Retry a job")
+    def retry(
+        self, console: ConsoleHere, caller: CallerHere, job_id: IdPath, data: JSONBody[JobActBody]
+    ) -> MovedAnswer:
+        """Retry a failed job if it has attempts left."""
+        done = perform.retry(console, caller, job_id, reason=data.reason, version=data.version)
+        return MovedAnswer(job_id=job_id, state=done.state, changed=True)
+
+    @acts("/{job_id:int}/quarantine", summary="Quarantine a job")
+    def quarantine(
+        self, console: ConsoleHere, caller: CallerHere, job_id: IdPath, data: JSONBody[QuarantineBody]
+    ) -> MovedAnswer:
+        """Quarantine a pending or failed job."""
+        done = perform.quarantine(console, caller, job_id, data.code, reason=data.reason, version=data.version)
+        return MovedAnswer(job_id=job_id, state=done.job.state, changed=done.changed)
+
+    @acts("/{job_id:int}/release", summary="Release a quarantined job")
+    def release(
+        self, console: ConsoleHere, caller: CallerHere, job_id: IdPath, data: JSONBody[GovernedBody]
+    ) -> MovedAnswer:
+        """Release a quarantined job under a grant, which is consumed."""
+        done = governed_acts.release(
+            console, caller, job_id, reason=data.reason, grant_id=data.grant_id, version=data.version
+        )
+        return MovedAnswer(job_id=job_id, state=done.job.state, changed=done.changed, grant_id=done.grant_id)
+
+
+def _submitted(admission: Admission) -> SubmitAnswer:
+    job = admission.existing
+    state = job.state if job else JobState(JOB.path("submit", None).target)
+    return SubmitAnswer(
+        job_id=admission.job_id, is_new=admission.is_new, state=state, result=result_value(job) if job else None
+    )
+
+
+class JobFilters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs a list shows."""
+
+    state: JobState | None
+    queue: str | None
+    operation: str | None
+    client: str | None
+
+
+def listed_jobs(
+    console: Console, caller: Caller, filters: JobFilters, *, key: str | None, cursor: str | None, limit: int
+) -> JobsAnswer:
+    """Return a page of the jobs that match, within the limits of the caller."""
+    queue = within(caller, "queue", caller.queues, filters.queue)
+    operation = within(caller, "operation", caller.operations, filters.operation)
+    found: list[Job]
+    with console.store.reading() as reading:
+        if key is not None:
+            one = reading.jobs.by_key([(filters.client or caller.name, key)])
+            found = [job for job in one.values() if _fits(job, filters) and caller.sees(job.queue, job.operation)]
+        else:
+            found = reading.lists.jobs(
+                state=filters.state,
+                operation=operation,
+                queue=queue,
+                client=filters.client,
+                before=before(cursor),
+                limit=limit,
+            )
+    return JobsAnswer(
+        jobs=[JobAnswer.of(job) for job in found], next_cursor=next_cursor([job.job_id for job in found], limit)
+    )
+
+
+def _fits(job: Job, filters: JobFilters) -> bool:
+    values: dict[str, Any] = msgspec.structs.asdict(filters)
+    return all(value is None or getattr(job, name) == value for name, value in values.items())
+
+
+def within(caller: Caller, name: str, allowed: frozenset[str], wanted: str | None) -> str | None:
+    """Return a filter within the limits of a caller; raise GovernanceError if it is outside, or must be named."""
+    if not allowed or wanted in allowed:
+        return wanted
+    if wanted is None and len(allowed) == 1:
+        return next(iter(allowed))
+    message = f"Name one {name} of the token." if wanted is None else f"It does not cover the {name} {wanted}."
+    raise out_of_scope(caller, message)
+
+
+def job_details(console: Console, caller: Caller, job_id: int) -> JobDetails:
+    """Return a job with its attempts and its journal, in the order in which they were written."""
+    seen_job(console, caller, job_id)
+    with console.store.reading() as reading:
+        job = reading.jobs.get(job_id)
+        executions = reading.lists.executions(job_id)
+        rows = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
+        rows += reading.journal.of(job_id, REQUEST.name)
+        traces = dict(tracebacks_of(reading, job_id))
+    rows.sort(key=lambda row: (row.seq, row.machine == JOB.name))
+    return JobDetails.of(job, executions, rows, traces)

@@ -1,0 +1,256 @@
+"""The API of what spans the ledger: queues, switches, schedules, workers, stats, recovery, health and metrics.
+
+Invariants: counts are read, never counted over jobs; a token that is limited sees only what lies within its limits.
+"""
+
+from __future__ import annotations
+
+from litestar import Controller, Response, get
+from litestar.openapi import ResponseSpec
+from litestar.params import JSONBody
+
+from holdfast.console import acts as perform
+from holdfast.console.api.routes import NamePath, acts, reads
+from holdfast.console.api.types import (
+    ChangedAnswer,
+    GovernedBody,
+    HealthAnswer,
+    QueueAnswer,
+    ReasonBody,
+    RecoveryAnswer,
+    ScheduleAnswer,
+    StatsAnswer,
+    SwitchAnswer,
+    WorkerAnswer,
+)
+from holdfast.console.context import Console
+from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.problems import PROBLEM_JSON, Problem
+from holdfast.console.security.callers import Caller, Permission
+from holdfast.core.machines import JOB, JobState
+from holdfast.scheduling.schedules import active
+from holdfast.store.verbs.alive import alive_workers
+from holdfast.store.verbs.known_queues import known_queues
+from holdfast.telemetry.prometheus import CONTENT_TYPE, exposition
+
+COUNTED = (JobState.PENDING, JobState.RUNNING, JobState.FAILED, JobState.QUARANTINED)
+
+
+class Queues(Controller):
+    """Queues."""
+
+    path = "/queues"
+    tags = ["queues"]  # noqa: RUF012 - Litestar's own convention
+
+    @reads("/", summary="List queues")
+    def list_queues(self, console: ConsoleHere, caller: CallerHere) -> list[QueueAnswer]:
+        """List the queues with their jobs and workers, and which are paused."""
+        return queue_answers(console, caller)
+
+    @acts("/{queue:str}/pause", summary="Pause a queue")
+    def pause(
+        self, console: ConsoleHere, caller: CallerHere, queue: NamePath, data: JSONBody[ReasonBody]
+    ) -> ChangedAnswer:
+        """Pause a queue; jobs that are running continue."""
+        done = perform.pause_queue(console, caller, queue, reason=data.reason)
+        return ChangedAnswer(name=queue, changed=done.changed)
+
+    @acts("/{queue:str}/resume", summary="Resume a queue")
+    def resume(
+        self, console: ConsoleHere, caller: CallerHere, queue: NamePath, data: JSONBody[GovernedBody]
+    ) -> ChangedAnswer:
+        """Resume a paused queue; outside dev this consumes a grant."""
+        done = perform.resume_queue(console, caller, queue, reason=data.reason, grant_id=data.grant_id)
+        return ChangedAnswer(name=queue, changed=done.changed)
+
+
+class Switches(Controller):
+    """Switches."""
+
+    path = "/switches"
+    tags = ["switches"]  # noqa: RUF012 - see above
+
+    @reads("/", summary="List switches that are on")
+    def list_switches(self, console: ConsoleHere, caller: CallerHere) -> list[SwitchAnswer]:
+        """List the switches that are on."""
+        caller.require_unlimited()
+        with console.store.reading() as reading:
+            found = reading.switches.on().values()
+        return [
+            SwitchAnswer(name=one.name, thrown_by=one.thrown_by, reason=one.reason, created_at=one.created_at)
+            for one in found
+        ]
+
+    @acts("/{name:str}/throw", summary="Throw a switch")
+    def throw(
+        self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
+    ) -> ChangedAnswer:
+        """Throw a switch: what it names stops, for all workers."""
+        done = perform.throw_switch(console, caller, name, reason=data.reason)
+        return ChangedAnswer(name=name, changed=done.changed)
+
+    @acts("/{name:str}/lift", summary="Lift a switch")
+    def lift(
+        self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[GovernedBody]
+    ) -> ChangedAnswer:
+        """Lift a switch under a grant, which is consumed."""
+        done = perform.lift_switch(console, caller, name, reason=data.reason, grant_id=data.grant_id)
+        return ChangedAnswer(name=name, changed=done.changed)
+
+
+class ScheduleRoutes(Controller):
+    """Schedules."""
+
+    path = "/schedules"
+    tags = ["schedules"]  # noqa: RUF012 - see above
+
+    @reads("/", summary="List schedules")
+    def list_schedules(self, console: ConsoleHere, caller: CallerHere) -> list[ScheduleAnswer]:
+        """List the schedules with their next tick and their last job."""
+        caller.require_unlimited()
+        now = console.store.now()
+        with console.store.reading() as reading:
+            found = active(reading)
+            last = reading.schedules.last_ticks([one.name for one in found])
+        return [ScheduleAnswer.of(one, last.get(one.name), now) for one in found]
+
+    @acts("/{name:str}/pause", summary="Pause a schedule")
+    def pause(
+        self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
+    ) -> ChangedAnswer:
+        """Pause a schedule; its ticks do not fire, and are not made up for later."""
+        done = perform.pause_schedule(console, caller, name, reason=data.reason)
+        return ChangedAnswer(name=name, changed=done.changed)
+
+    @acts("/{name:str}/resume", summary="Resume a schedule")
+    def resume(
+        self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
+    ) -> ChangedAnswer:
+        """Resume a paused schedule from its next tick."""
+        done = perform.resume_schedule(console, caller, name, reason=data.reason)
+        return ChangedAnswer(name=name, changed=done.changed)
+
+    @acts("/{name:str}/trigger", summary="Trigger a schedule")
+    def trigger(
+        self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
+    ) -> ChangedAnswer:
+        """Submit the job of a schedule now, beside its ticks."""
+        done = perform.trigger_schedule(console, caller, name, reason=data.reason)
+        return ChangedAnswer(name=name, changed=True, job_id=done.job_id)
+
+
+class LedgerRoutes(Controller):
+    """The ledger."""
+
+    tags = ["ledger"]  # noqa: RUF012 - see above
+
+    @reads("/workers", summary="List workers")
+    def workers(self, console: ConsoleHere, caller: CallerHere) -> list[WorkerAnswer]:
+        """List the workers that run, and how many jobs each holds."""
+        caller.require_unlimited()
+        now = console.store.now()
+        with console.store.reading() as reading:
+            found, held = alive_workers(reading, now), reading.lists.held_by_owner(now)
+        return [
+            WorkerAnswer(
+                worker_id=one.worker_id,
+                queues=one.queues,
+                operations=one.operations,
+                concurrency=one.concurrency,
+                held=held.get(one.worker_id, 0),
+                started_at=one.started_at,
+                seen_at=one.seen_at,
+            )
+            for one in found
+        ]
+
+    @reads("/stats", summary="Count jobs")
+    def stats(self, console: ConsoleHere, caller: CallerHere) -> StatsAnswer:
+        """Count jobs by state and operation."""
+        return stats_answer(console, caller)
+
+    @acts("/recover", summary="Recover stalled jobs")
+    def recover(self, console: ConsoleHere, caller: CallerHere, data: JSONBody[ReasonBody]) -> RecoveryAnswer:
+        """Recover the jobs whose lease has expired."""
+        done = perform.recover(console, caller, reason=data.reason)
+        return RecoveryAnswer(
+            finished=done.finished,
+            reopened=done.reopened,
+            failed=done.failed,
+            quarantined=done.quarantined,
+            job_ids=list(done.job_ids),
+        )
+
+    @get(
+        "/health",
+        opt={"permission": Permission.PUBLIC, "any_host": True},
+        sync_to_thread=False,
+        summary="Whether the console runs",
+    )
+    def health(self) -> HealthAnswer:
+        """Return ok while the process runs; it does not look at the database."""
+        return HealthAnswer(status="ok")
+
+    @get(
+        "/ready",
+        opt={"permission": Permission.PUBLIC, "any_host": True},
+        sync_to_thread=True,
+        summary="Whether the database answers",
+        responses={
+            503: ResponseSpec(
+                Problem,
+                description="The database is out of reach.",
+                media_type=PROBLEM_JSON,
+                generate_examples=False,
+            )
+        },
+    )
+    def ready(self, console: ConsoleHere) -> HealthAnswer:
+        """Return ok if the database answers."""
+        with console.store.reading() as reading:
+            reading.settings.read()
+        return HealthAnswer(status="ok")
+
+
+@get("/metrics", opt={"permission": Permission.VIEW}, sync_to_thread=True, include_in_schema=False)
+def metrics(console: ConsoleHere, caller: CallerHere) -> Response[str]:
+    """Return the state of the ledger in Prometheus' text format."""
+    caller.require_unlimited()
+    return Response(exposition(console.store), media_type=CONTENT_TYPE.removesuffix("; charset=utf-8"))
+
+
+def queue_answers(console: Console, caller: Caller) -> list[QueueAnswer]:
+    """Return the queues within the limits of a caller; of each, the jobs within them."""
+    with console.store.reading() as reading:
+        now = console.store.now()
+        names, paused, alive = known_queues(reading), set(reading.queues.paused()), alive_workers(reading, now)
+        counts = [count for count in reading.counts.current() if caller.sees(count.queue, count.operation)]
+    return [
+        QueueAnswer(
+            queue=name,
+            paused=name in paused,
+            workers=sum(name in worker.queues for worker in alive),
+            **{
+                state.value: sum(count.n for count in counts if count.queue == name and count.state is state)
+                for state in COUNTED
+            },
+        )
+        for name in names
+        if not caller.queues or name in caller.queues
+    ]
+
+
+def stats_answer(console: Console, caller: Caller) -> StatsAnswer:
+    """Return the counts of the jobs within the limits of a caller."""
+    with console.store.reading() as reading:
+        counts, paused = reading.counts.current(), reading.queues.paused()
+    operations: dict[str, dict[str, int]] = {}
+    for count in counts:
+        if caller.sees(count.queue, count.operation):
+            operations.setdefault(count.operation, dict.fromkeys(JOB.states, 0))[count.state] += count.n
+    states = {state: sum(by_state[state] for by_state in operations.values()) for state in JOB.states}
+    return StatsAnswer(
+        states=states,
+        operations=operations,
+        paused=[queue for queue in paused if not caller.queues or queue in caller.queues],
+    )

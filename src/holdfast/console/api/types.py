@@ -1,0 +1,476 @@
+"""The types of the API: what requests contain and what answers look like. The OpenAPI document is made of them.
+
+Invariants: a payload is shown without likely secrets, as the command shows it; times are UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.cli.values import payload_value, result_value, traceback_values
+from holdfast.core.authority import approval_text, effective_state, scope_of
+from holdfast.core.governed import Grant
+from holdfast.core.machines import ExecutionStatus, JobState
+from holdfast.core.records import Execution, Job, JournalRow
+from holdfast.explain.explanation import Explanation, FindingCode, JobVerdict
+from holdfast.governance.approval import approval_method
+from holdfast.scheduling.schedules import Missed, Overlap, Scheduled
+from holdfast.store.requests import INTEGER_MAX
+from holdfast.store.verbs.schedules import LastTick
+
+ID_MAX = 2**63 - 1
+Id = Annotated[int, Meta(ge=1, le=ID_MAX)]
+Word = Annotated[str, Meta(min_length=1, max_length=1024)]
+Text = Annotated[str, Meta(min_length=1, max_length=4000)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Requests
+
+
+class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job to submit. A token submits as a client of its own name; an operator may name another client."""
+
+    operation: Word
+    payload: dict[str, Any] = {}
+    client: Word | None = None
+    queue: Word | None = None
+    priority: Annotated[int, Meta(ge=-INTEGER_MAX, le=INTEGER_MAX)] | None = None
+    run_at: datetime | None = None
+    version: Word | None = None
+
+
+class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why an act is done; the journal stores it."""
+
+    reason: Text
+
+
+class JobActBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An act on a job; with `version` it is refused if the job has moved since."""
+
+    reason: Text
+    version: Id | None = None
+
+
+class QuarantineBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job to quarantine, and the code that says why."""
+
+    reason: Text
+    code: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,63}$")]
+    version: Id | None = None
+
+
+class GovernedBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An act that consumes a grant; without `grant_id`, one that fits."""
+
+    reason: Text
+    grant_id: Id | None = None
+    version: Id | None = None
+
+
+class ReplaySelectionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which failed jobs to replay. An empty list matches every job."""
+
+    queues: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
+    operations: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
+    error_codes: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
+    jobs: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    limit: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+
+
+class ReplayRunBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A replay to run: its selection, and what its dry run showed. Another set of jobs is refused (plan_stale)."""
+
+    selection: ReplaySelectionBody
+    candidates_hash: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    total: Annotated[int, Meta(ge=0, le=INTEGER_MAX)]
+    reason: Text
+    replay_reason: Word = "incident"
+    grant_id: Id | None = None
+
+
+class GrantBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A grant to request: one act, on one target, by one executor (default: the caller)."""
+
+    action: Word
+    target: Word
+    reason: Text
+    rollback_plan: Text
+    executor: Word | None = None
+    plan: Word | None = None
+    manifest: Word | None = None
+    ttl_s: Annotated[int, Meta(ge=1, le=30 * 86400)] | None = None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Answers
+
+
+class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A submitted job: whether it is new, and the state and result of one that exists."""
+
+    job_id: int
+    is_new: bool
+    state: JobState
+    result: Any = None
+
+
+class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A job."""
+
+    job_id: int
+    operation: str
+    operation_version: str
+    client: str
+    key: str | None
+    queue: str
+    state: JobState
+    version: int
+    attempts: int
+    max_attempts: int
+    replay_attempts: int
+    priority: int
+    run_at: datetime
+    last_error_code: str | None
+    last_error_message: str | None
+    quarantine_code: str | None
+    replay_reason: str | None
+    replaces: int | None
+    result: Any
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, job: Job) -> JobAnswer:
+        """Return a job as the API shows it."""
+        shown = {name: getattr(job, name) for name in cls.__struct_fields__ if name != "result"}
+        return cls(**shown, result=result_value(job))
+
+
+class JobsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of jobs, newest first. `next_cursor` continues it; null: there are no more."""
+
+    jobs: list[JobAnswer]
+    next_cursor: str | None
+
+
+class ExecutionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt at a job."""
+
+    exec_id: int
+    attempt: int
+    status: ExecutionStatus
+    lease_owner: str
+    lease_token: int
+    lease_expires_at: datetime
+    excused: bool
+    error_code: str | None
+    error_message: str | None
+    progress: float | None
+    progress_note: str | None
+    cancel_asked_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    created_at: datetime
+
+    @classmethod
+    def of(cls, execution: Execution) -> ExecutionAnswer:
+        """Return an attempt as the API shows it."""
+        return cls(**{name: getattr(execution, name) for name in cls.__struct_fields__})
+
+
+class JournalAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the journal."""
+
+    seq: int
+    machine: str
+    subject: int
+    version: int
+    source: str | None
+    target: str
+    event: str
+    actor: str
+    reason: str | None
+    grant_id: int | None
+    at: datetime
+
+    @classmethod
+    def of(cls, row: JournalRow) -> JournalAnswer:
+        """Return a row as the API shows it."""
+        return cls(**{name: getattr(row, name) for name in cls.__struct_fields__})
+
+
+class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with its payload without likely secrets, its attempts, its journal, and where attempts failed."""
+
+    job: JobAnswer
+    payload: Any
+    executions: list[ExecutionAnswer]
+    journal: list[JournalAnswer]
+    tracebacks: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, job: Job, executions: list[Execution], journal: list[JournalRow], traces: dict[int, str]) -> JobDetails:
+        """Return a job with all that is known of it."""
+        return cls(
+            job=JobAnswer.of(job),
+            payload=payload_value(job),
+            executions=[ExecutionAnswer.of(one) for one in executions],
+            journal=[JournalAnswer.of(row) for row in journal],
+            tracebacks=traceback_values(traces),
+        )
+
+
+class FindingAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One cause: a stable code, a sentence, the evidence, and the next command."""
+
+    code: FindingCode
+    message: str
+    evidence: dict[str, Any]
+    next: str
+
+
+class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job is not running, or that it is running; the most decisive cause comes first."""
+
+    job_id: int
+    state: JobState
+    verdict: JobVerdict
+    findings: list[FindingAnswer]
+
+    @classmethod
+    def of(cls, found: Explanation) -> ExplainAnswer:
+        """Return an explanation as the API shows it."""
+        findings = [
+            FindingAnswer(code=one.code, message=one.message, evidence=one.evidence, next=one.next)
+            for one in found.findings
+        ]
+        return cls(job_id=found.job_id, state=found.state, verdict=found.verdict, findings=findings)
+
+
+class MovedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A job after an act; `changed` is false if it was in that state already."""
+
+    job_id: int
+    state: JobState
+    changed: bool
+    grant_id: int | None = None
+
+
+class QueueAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue: whether it is paused, its live workers, and its jobs by state."""
+
+    queue: str
+    paused: bool
+    workers: int
+    pending: int
+    running: int
+    failed: int
+    quarantined: int
+
+
+class ChangedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What an act named, and whether it changed anything; `job_id` is a job that it submitted."""
+
+    name: str
+    changed: bool
+    job_id: int | None = None
+
+
+class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that runs."""
+
+    worker_id: str
+    queues: list[str]
+    operations: list[str]
+    concurrency: int
+    held: int
+    started_at: datetime
+    seen_at: datetime
+
+
+class StatsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs are in each state, in all and by operation; and the paused queues."""
+
+    states: dict[str, int]
+    operations: dict[str, dict[str, int]]
+    paused: list[str]
+
+
+class ScheduleAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule, its next tick and its last job."""
+
+    name: str
+    when: str
+    tz: str
+    operation: str
+    queue: str | None
+    missed: Missed
+    overlap: Overlap
+    paused: bool
+    next_at: datetime | None
+    last_at: datetime | None
+    last_job_id: int | None
+    last_job_state: str | None
+    set_by: str
+    reason: str | None
+
+    @classmethod
+    def of(cls, found: Scheduled, last: LastTick | None, now: datetime) -> ScheduleAnswer:
+        """Return a schedule as the API shows it."""
+        schedule = found.schedule
+        return cls(
+            name=found.name,
+            when=schedule.when,
+            tz=schedule.tz,
+            operation=schedule.operation,
+            queue=schedule.queue,
+            missed=schedule.missed,
+            overlap=schedule.overlap,
+            paused=schedule.paused,
+            next_at=None if schedule.paused else schedule.times.next_after(now),
+            last_at=last.tick_at if last else None,
+            last_job_id=last.job_id if last else None,
+            last_job_state=last.state if last else None,
+            set_by=found.setting.actor,
+            reason=found.setting.reason,
+        )
+
+
+class SwitchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A switch that is on."""
+
+    name: str
+    thrown_by: str
+    reason: str
+    created_at: datetime
+
+
+class GrantAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A grant: what it permits, and who requested and approved it."""
+
+    grant_id: int
+    state: str
+    version: int
+    action: str
+    target: str
+    executor: str | None
+    plan: str | None
+    manifest: str | None
+    rollback_plan: str | None
+    requested_by: str
+    approved_by: str | None
+    approved_via: str | None
+    consumed_by: str | None
+    reason: str
+    expires_at: datetime
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, grant: Grant, now: datetime) -> GrantAnswer:
+        """Return a grant as the API shows it; one past its time is expired."""
+        scope = scope_of(grant)
+        named = ("grant_id", "version", "action", "target", "requested_by", "approved_by", "consumed_by", "reason",
+                 "expires_at", "created_at", "updated_at")  # fmt: skip
+        return cls(
+            **{name: getattr(grant, name) for name in named},
+            state=str(effective_state(grant, now)),
+            executor=scope.executor if scope else None,
+            plan=scope.plan if scope else None,
+            manifest=scope.manifest if scope else None,
+            rollback_plan=scope.rollback_plan if scope else None,
+            approved_via=approval_method(grant),
+        )
+
+
+class GrantsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of grants, newest first."""
+
+    grants: list[GrantAnswer]
+    next_cursor: str | None
+
+
+class GrantDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """A grant, the exact words that an approval signs, and its history."""
+
+    grant: GrantAnswer
+    approval_text: str
+    journal: list[JournalAnswer]
+
+    @classmethod
+    def of(cls, grant: Grant, journal: list[JournalRow], ledger_id: str, now: datetime) -> GrantDetails:
+        """Return a grant with its history."""
+        rows = [JournalAnswer.of(row) for row in journal]
+        return cls(
+            grant=GrantAnswer.of(grant, now), approval_text=approval_text(grant, ledger_id).decode(), journal=rows
+        )
+
+
+class GuardAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict of one guard."""
+
+    guard: str
+    passed: bool
+    message: str
+    next_step: str | None
+
+
+class DryRunAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay would do, and whether it may."""
+
+    candidates_hash: str
+    total: int
+    batches: int
+    seconds_at_least: float
+    skipped: dict[str, int]
+    by_queue: dict[str, int]
+    by_error: dict[str, int]
+    guards: list[GuardAnswer]
+    grant_needed: bool
+    grant_target: str
+    grant_plan: str
+    authority: str
+
+
+class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a replay, and what it did."""
+
+    run_id: str
+    state: str
+    stop_reason: str | None
+    failure: str | None
+    replayed: int
+    skipped: dict[str, int]
+    batches: int
+    batches_planned: int
+    total: int
+    candidates_hash: str
+    grant_id: int | None
+    actor: str
+    reason: str
+    began_at: datetime
+    updated_at: datetime
+
+
+class RecoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recovery of stalled jobs did."""
+
+    finished: int
+    reopened: int
+    failed: int
+    quarantined: int
+    job_ids: list[int]
+
+
+class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The console runs; `ready` also means that its database answers."""
+
+    status: str
