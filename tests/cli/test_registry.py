@@ -93,9 +93,12 @@ def test_in_stage_it_takes_a_grant_for_exactly_this(sqlite_url: str, file: str) 
     url = governed(sqlite_url, "stage")
     refused = registry(url, "build", file, *REAL)
     assert (refused.code, refused.error_code) == (3, "REJECT_AUTH_MISSING")
-    asked = registry(
-        url, "request", file, "--operator", "ann", "--reason", "release 7", "--rollback-plan", "supersede", "--json"
-    ).json
+    # The request that it prints can be typed.
+    command = refused.json["context"]["next_step"].partition("`")[2].partition("`")[0].split()
+    assert command[-4:] == ["--rollback-plan", "TEXT", "--reason", "TEXT"]
+    rehearsed = registry(url, "build", file, "--operator", "ann", "--reason", "release 7")
+    assert rehearsed.out.splitlines()[-1] == f"next: {' '.join(command)}"
+    asked = holdfast(*command[1:], "--operator", "ann", "--db", url, "--json").json
     assert (asked["action"], asked["target"], asked["state"]) == ("registry.build", "registry:operations", "draft")
     scope = json.loads(asked["scope"])
     assert (scope["manifest"], scope["executor"], scope["actions"]) == (
@@ -291,3 +294,39 @@ def test_a_manifest_is_drafted_from_an_application(tmp_path: Path, monkeypatch: 
     assert draft("empty", "--json").error_code == "bad_input"
     assert draft("nothing", "--json").error_code == "bad_input"
     assert not (tmp_path / "nowhere.db").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Dispatching and dismantling
+
+
+@pytest.mark.req("L-11")
+def test_a_request_is_validated_and_observed_and_not_carried_out(empty_url: str, file: str) -> None:
+    url = governed(empty_url)
+    how = ("--correlation", "release-7", "--operator", "ann", "--manifest", file, "--root", "DRYRUN-NS:r7", "--json")
+    valid = registry(url, "dispatch", "DOT_C1_VOCAB_BUILD", "--mode", "DRY_RUN", "--observe", *how)
+    assert (valid.code, valid.json["validated"], valid.json["true_dry_run_possible"]) == (0, True, True)
+    again = registry(url, "dispatch", "DOT_C1_VOCAB_BUILD", "--mode", "DRY_RUN", "--observe", *how)
+    assert again.json == valid.json
+    unknown = registry(url, "dispatch", "DOT_C1_NOTHING", *how)
+    assert (unknown.code, unknown.json["blocker"]) == (3, "REJECT_CONTRACT_UNKNOWN")
+    real = registry(url, "dispatch", "DOT_C1_VOCAB_BUILD", "--mode", "REAL_RUN", *how)
+    assert (real.code, real.error_code) == (3, "C1_PROD_REAL_RUN_BLOCKED")
+    assert registry(url, "dispatch", "DOT_C1_VOCAB_VERIFY", "--correlation", "r").tells("validated", "True")
+    assert registry(url, "list", "--all", "--json").json == []
+
+
+@pytest.mark.req("L-20")
+def test_a_dev_collection_is_dismantled_and_built_again(empty_url: str, file: str) -> None:
+    url = governed(empty_url)
+    registry(url, "build", file, *REAL)
+    assert registry(url, "dismantle", "operations", "--reason", "rehearse").tells("DRY_RUN", "GO")
+    assert len(registry(url, "list", "--json").json) == 2
+    done = registry(url, "dismantle", "operations", *REAL)
+    assert (done.code, done.json["verdict"]) == (0, "DONE")
+    assert registry(url, "list", "--json").json == []
+    assert len(registry(url, "list", "--all", "--json").json) == 2
+    assert registry(url, "verify", "--json").json["ok"]
+    assert holdfast("check", "--db", url, "--json").json["ok"] is True
+    assert registry(url, "build", file, *REAL).code == 0
+    assert len(registry(url, "list", "--json").json) == 2

@@ -211,6 +211,13 @@ def test_a_rollback_contract_is_reviewed(ledger: str, tmp_path: Path) -> None:
         ):
             refused = checked(ledger, path, {**sound, **differs})
             assert (refused.code, refused.json["code"], refused.json["valid_for_review"]) == (3, verdict, False)
+        for target, versions in (("ship", ["1.0.0"]), ("", []), ("nothing", [])):
+            unversioned = checked(ledger, path, {**sound, "target": target})
+            assert (unversioned.code, unversioned.error_code) == (3, "ROLLBACK_TARGET_UNVERSIONED")
+            assert (unversioned.json["context"]["target"], unversioned.json["context"]["versions"]) == (
+                target,
+                versions,
+            )
         assert everything(store) == before
     path.write_text(json.dumps({**sound, "disposition": "delete"}), encoding="utf-8")
     said = holdfast("registry", "rollback-check", str(path), "--db", ledger)

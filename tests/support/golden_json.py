@@ -233,6 +233,8 @@ class _Scenario:
         run("registry rollback-check", "contract.json", db=db)
         run("registry supersede", "ship", "1.0.0", "2.0.0", "--semantics", '{"description": "by air"}', *ANN, db=db)
         run("registry retire", "pack", "1.0.0", *ANN, db=db)
+        run("registry dispatch", "DOT_C1_VOCAB_VERIFY", "--correlation", "release-7", "--operator", "ann", db=db)
+        run("registry dismantle", "operations", *ANN, "--mode", "REAL_RUN", "--root", "dismantled", db=db)
         run("registry hold", "on", *ANN, db=db)
 
     def _replay(self) -> None:

@@ -51,6 +51,7 @@ class Act(StrEnum):
     BUILD = "registry.build"
     SUPERSEDE = "registry.supersede"
     RETIRE = "registry.retire"
+    DISMANTLE = "registry.dismantle"
     LIFT = "switch.lift"
     APPROVER = "approver.add"
     DISMISS = "approver.revoke"

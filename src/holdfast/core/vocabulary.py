@@ -54,6 +54,8 @@ class RegistryCode(StrEnum):
     DIGEST_MISMATCH = "MANIFEST_DIGEST_MISMATCH"
     VOCABULARY_ABSENT = "CANONICAL_OPERATION_VOCABULARY_REQUIRED_NOT_PRESENT"
     VALUE_ABSENT = "CANONICAL_OPERATION_VALUE_ABSENT"
+    TARGET_UNVERSIONED = "ROLLBACK_TARGET_UNVERSIONED"
+    ORPHANS_JOBS = "ROLLBACK_ORPHANS_DEPENDENCY"
 
 
 NEXT_STEPS = {
@@ -66,6 +68,8 @@ NEXT_STEPS = {
     RegistryCode.WRITE_ONCE: "Give the changed value a new protocol version.",
     RegistryCode.CROSS_MUTATION: "Build the value in its own collection, and finish the other run first.",
     RegistryCode.REAL_RUN_BLOCKED: "Lift the hold under a grant: `holdfast registry hold off --help`.",
+    RegistryCode.TARGET_UNVERSIONED: "Name a version in the contract: CODE@VERSION. `holdfast registry list` has them.",
+    RegistryCode.ORPHANS_JOBS: "Let the jobs end, or cancel them: `holdfast jobs`.",
     RegistryCode.AUDIT_SINK_UNSOUND: "Find the difference: `holdfast audit verify`.",
 }
 

@@ -42,6 +42,7 @@ from holdfast.governance import grants
 from holdfast.governance.acts import actor_and_reason, retry_races
 from holdfast.governance.registry.build import BUILD, NAME, build_procedure
 from holdfast.governance.registry.build_proof import EVIDENCE, guard_faults, schema_digest, target
+from holdfast.governance.registry.dismantle import is_dismantled
 from holdfast.governance.registry.preflight import Gate, all_values, closed, registration_hold, verdict_of
 from holdfast.governance.runs.procedure import Mode, ProcedureReport, run
 from holdfast.governance.switches import REGISTRATION_HOLD, lift_act
@@ -104,7 +105,7 @@ def build(
         store,
         build_procedure(grant_id=grant_id, watcher=seen.append),
         manifest.text,
-        root=root or default_root(manifest),
+        root=root or _root_for(store, manifest),
         actor=actor,
         reason=reason,
         mode=Mode(mode),
@@ -129,6 +130,14 @@ def build(
 def default_root(manifest: Manifest) -> str:
     """Return the default root of a build: the same manifest is built once."""
     return f"{manifest.collection}:{manifest.digest[:16]}"
+
+
+def _root_for(store: Store[Any], manifest: Manifest) -> str:
+    """Return the default root of a build; after a dismantling another one, because the old run is done."""
+    with store.reading() as reading:
+        known = reading.registry.collection(manifest.collection)
+        gone = known is not None and is_dismantled(reading, known)
+    return f"{default_root(manifest)}:after-{known.run_id}" if known and gone else default_root(manifest)
 
 
 def wanted(reading: Reading, manifest: Manifest, executor: str) -> Wanted:
@@ -268,8 +277,9 @@ def _build_faults(reading: Reading, built: ProcedureRun) -> Iterator[RegistryFau
     if found != manifest.digest:
         detail = f"The stored values have digest {found}, not {manifest.digest}."
         yield RegistryFault(RegistryCode.DIGEST_MISMATCH, built.idempotency_root, detail)
+    known = reading.registry.collection(manifest.collection)
     for row in rows:
-        if row.standing != RegistryStatus.IN_FORCE:
+        if row.standing != RegistryStatus.IN_FORCE and not (known and is_dismantled(reading, known)):
             yield RegistryFault(
                 RegistryCode.VALUE_ABSENT, str(ValueName.of(row)), f"It was put in force, but is {row.standing}."
             )

@@ -22,11 +22,12 @@ from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, canonical
 from holdfast.core.errors import RegistryError, RuntimeLeaseError, StateTransitionRaceError
 from holdfast.core.rollback import Contract, Disposition, Facts, RollbackVerdict, rollback_verdict
-from holdfast.core.vocabulary import RegistryStatus, ValueName, precedence
+from holdfast.core.vocabulary import RegistryCode, RegistryStatus, ValueName, precedence, refusal
 from holdfast.governance.acts import actor_and_reason, retry_races
 from holdfast.governance.grants import authorise, verdict_on
 from holdfast.governance.registry.build_proof import target as lease_of
 from holdfast.governance.registry.change import AUDIT, ChangeRequest, EvaluatedChange, ValueChange, known_value
+from holdfast.governance.registry.preflight import all_values
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -82,11 +83,21 @@ def retire(
 
 
 def review(reading: Reading, contract: Contract) -> tuple[RollbackVerdict, Facts]:
-    """Return the verdict on a rollback contract, and the facts behind it. It authorises nothing."""
+    """Return the verdict on a rollback contract, and the facts behind it. It authorises nothing.
+
+    Raise RegistryError if the target is neither CODE@VERSION nor a vocab_id: no verdict is about such a contract.
+    """
     named, follower = ValueName.parsed(contract.target), ValueName.parsed(contract.successor)
     known = (
         reading.registry.value(named.code, named.version) if named else reading.registry.value_named(contract.target)
     )
+    if named is None and known is None:
+        raise refusal(
+            RegistryCode.TARGET_UNVERSIONED,
+            f"The target {contract.target!r} of the contract names no version.",
+            target=contract.target,
+            versions=[row.protocol_version for row in all_values(reading, operation_code=contract.target)],
+        )
     facts = Facts(
         target=known,
         successor=reading.registry.value(follower.code, follower.version) if follower else None,

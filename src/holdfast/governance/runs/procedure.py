@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 BAD_MODE = "REJECT_BAD_MODE"
 
-BUILT_IN: dict[str, str] = {"registry.build": "holdfast.governance.registry.build:BUILD"}
+BUILT_IN: dict[str, str] = {
+    "registry.build": "holdfast.governance.registry.build:BUILD",
+    "registry.dismantle": "holdfast.governance.registry.dismantle:DISMANTLE",
+}
 """The built-in procedures: by name, where each is, as module:attribute."""
 
 

@@ -5,6 +5,7 @@ overwritten.
 """
 
 import json
+import shlex
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +21,9 @@ from holdfast.cli.options import actor, word
 from holdfast.cli.output import Column
 from holdfast.cli.times import duration
 from holdfast.cli.values import row_value
+from holdfast.core.authority import Reject
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads
-from holdfast.core.errors import InputError
+from holdfast.core.errors import AuthorityError, InputError
 from holdfast.core.governed import Grant
 from holdfast.core.manifest import Manifest, read_manifest
 
@@ -124,19 +126,19 @@ def build(
     """
     from holdfast.governance.registry import registry as engine  # noqa: PLC0415 - see above
 
-    wanted = load_manifest(manifest)
+    wanted, who = load_manifest(manifest), operator or actor()
+    ask = f"holdfast registry request {shlex.quote(str(manifest))} --executor {shlex.quote(who)}"
     with location.open() as store:
-        built = engine.build(
-            store,
-            wanted,
-            actor=operator or actor(),
-            reason=reason,
-            root=root,
-            mode=mode,
-            grant_id=grant,
-            expected=expect,
-        )
-    return Answer(_built_value(built), lambda: _print_built(built), 0 if built.ok else REFUSED)
+        try:
+            built = engine.build(
+                store, wanted, actor=who, reason=reason, root=root, mode=mode, grant_id=grant, expected=expect
+            )
+        except AuthorityError as error:
+            if error.code != Reject.MISSING:
+                raise
+            step = f"Request a grant: `{ask} --rollback-plan TEXT --reason TEXT`."
+            raise AuthorityError(error.message, code=error.code, next_step=step, context=error.context) from None
+    return Answer(_built_value(built), lambda: _print_built(built, ask), 0 if built.ok else REFUSED)
 
 
 def _built_value(built: "BuildResult") -> dict[str, Any]:
@@ -145,7 +147,7 @@ def _built_value(built: "BuildResult") -> dict[str, Any]:
     return {"ok": built.ok, **value, **{name: found for name, found in report.items() if name != "manifest"}}
 
 
-def _print_built(built: "BuildResult") -> None:
+def _print_built(built: "BuildResult", ask: str) -> None:
     report = built.report
     fields = {
         "build": f"{built.collection}: {_count(built.op_count)}",
@@ -171,6 +173,8 @@ def _print_built(built: "BuildResult") -> None:
     if report.steps:
         output.line("")
         output.table([Column("STEP"), Column("RESULT")], [(step.name, step.fate) for step in report.steps])
+    if report.authority == Reject.MISSING:
+        output.line(f"next: {ask} --rollback-plan TEXT --reason TEXT")
 
 
 def _count(n: int) -> str:
