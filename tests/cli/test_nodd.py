@@ -70,7 +70,7 @@ def test_a_queue_is_read_and_its_objects_are_catalogued(ledger: str, tmp_path: P
     [found] = holdfast("nodd", "records", "--status", "succeeded", "--db", ledger, "--json").json
     item = json.loads((catalog / found["stac_item_href"]).read_text(encoding="utf-8"))
     assert (item["id"], item["collection"]) == (found["stac_item_id"], "nodd-gfs")
-    again = holdfast("nodd", "publish", str(catalog), "--db", ledger, "--json").json
+    again = holdfast("nodd", "publish", "--catalog", str(catalog), "--db", ledger, "--json").json
     assert (again["items"], again["written"]) == (1, 0)
     shown = holdfast("check", "--db", ledger, "--json")
     assert (shown.code, shown.json["ok"]) == (0, True)

@@ -120,7 +120,7 @@ def test_a_catalogue_needs_a_directory(sqlite_ledger: str, tmp_path: Path) -> No
     file = tmp_path / "file"
     file.write_text("mine", encoding="utf-8")
     for directory, why in ((str(file), "Not a directory"), ("/proc/nope", "No such file or directory")):
-        told = holdfast("nodd", "publish", directory, "--db", sqlite_ledger, "--json")
+        told = holdfast("nodd", "publish", "--catalog", directory, "--db", sqlite_ledger, "--json")
         assert (told.code, told.error_code) == (2, "bad_input")
         assert told.json["error_message"] == f"{directory} cannot be written: {why}"
         assert told.json["context"]["directory"] == directory

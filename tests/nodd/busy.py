@@ -20,6 +20,7 @@ from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, Crash, World
 from holdfast.nodd import rejected, samples
 from holdfast.nodd.admission import FeedMessage, admit
+from holdfast.nodd.catalog_targets import DirectoryTarget
 from holdfast.nodd.check.runner import check
 from holdfast.nodd.dataset import Datasets, with_own
 from holdfast.nodd.ingest import IngestSettings, declare
@@ -102,7 +103,9 @@ class _Maker:
             prepare(ledger.store)
             once = RetryPolicy(strategy=Strategy.NO_RETRY)
             catalog = self._directory / "catalog"
-            settings = IngestSettings(datasets=self._datasets, source=self._source, retry=once, catalog=catalog)
+            settings = IngestSettings(
+                datasets=self._datasets, source=self._source, retry=once, catalog=DirectoryTarget(catalog)
+            )
             declare(ledger, settings)
             yield ledger
 

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.nodd import catalog, samples, stac, validity
+from holdfast.nodd.catalog_targets import DirectoryTarget
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.governance import GovernanceRule, GovernanceRules
 from holdfast.nodd.ingest import IngestSettings, declare
@@ -114,8 +115,9 @@ def test_a_store_that_is_down_fails_the_attempt_and_it_is_tried_again(ledger: Le
 
 
 def test_items_are_published_as_files_and_can_be_rebuilt(ledger: Ledger, source: MemorySource, tmp_path: Path) -> None:
+    target = DirectoryTarget(tmp_path)
     with Ledger(ledger.store.url) as publishing:
-        declare(publishing, IngestSettings(datasets=shipped(), source=source, catalog=tmp_path))
+        declare(publishing, IngestSettings(datasets=shipped(), source=source, catalog=target))
         announce(publishing, GRIB, source)
         assert publishing.run_until_idle() == 2
         [[href, item]] = asked(publishing, "SELECT href, item FROM nodd_items")
@@ -124,7 +126,7 @@ def test_items_are_published_as_files_and_can_be_rebuilt(ledger: Ledger, source:
         assert validity.collection_problems(collection) == []
         before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
         shutil.rmtree(tmp_path / "data")
-        assert catalog.rebuild(publishing.store, tmp_path, shipped()) == catalog.PublishResult(1, 1, 14)
+        assert catalog.rebuild(publishing.store, target, shipped()) == catalog.PublishResult(1, 1, 1, 1)
     assert all(path.read_bytes() == data for path, data in before.items())
     with Ledger(ledger.store.url) as again:
-        assert catalog.rebuild(again.store, tmp_path, shipped()) == catalog.PublishResult(1, 0, 0)
+        assert catalog.rebuild(again.store, target, shipped()) == catalog.PublishResult(1, 0, 0, 0)

@@ -20,6 +20,7 @@ from holdfast.audit.check.runner import check as check_ledger
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.nodd import observations, samples, stac, validity
 from holdfast.nodd.admission import FeedMessage, admit
+from holdfast.nodd.catalog_targets import DirectoryTarget
 from holdfast.nodd.check.runner import check
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.ingest import IngestSettings, declare
@@ -246,7 +247,7 @@ def test_a_write_that_was_overtaken_is_refused_as_ever(
 
 def test_the_file_of_the_earlier_item_is_published_anew(ledger: Ledger, source: MemorySource, tmp_path: Path) -> None:
     with Ledger(ledger.store.url) as publishing:
-        declare(publishing, IngestSettings(datasets=shipped(), source=source, catalog=tmp_path))
+        declare(publishing, IngestSettings(datasets=shipped(), source=source, catalog=DirectoryTarget(tmp_path)))
         for created in (ONE, TWO):
             announce(publishing, source, created)
             publishing.run_until_idle()

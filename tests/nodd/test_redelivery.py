@@ -21,6 +21,7 @@ from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, World
 from holdfast.nodd import samples
 from holdfast.nodd.admission import FeedMessage, admit
+from holdfast.nodd.catalog_targets import DirectoryTarget
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed
 from holdfast.nodd.ingest import IngestSettings, declare
@@ -131,7 +132,12 @@ def life(store: Store[Any], monkeypatch: pytest.MonkeyPatch) -> Life:
 def opened(url: str, life: Life, source: MemorySource, catalog: Path | None = None) -> Ledger:
     retry = RetryPolicy(strategy=Strategy.IMMEDIATE)
     ledger = Ledger(url, world=World(reach=life.reach, planned=lambda point: point == BETWEEN))
-    declare(ledger, IngestSettings(datasets=shipped(), source=source, catalog=catalog, retry=retry))
+    declare(
+        ledger,
+        IngestSettings(
+            datasets=shipped(), source=source, catalog=DirectoryTarget(catalog) if catalog else None, retry=retry
+        ),
+    )
     return ledger
 
 
@@ -165,7 +171,7 @@ def test_the_same_message_after_every_step_makes_one_item_and_each_edge_once(
             "published": OVER,
         }
         [[href]] = asked(store, "SELECT href FROM nodd_items")
-        assert [path.name for path in (tmp_path / href).parent.glob("*.json")] == [Path(href).name]
+        assert [path.name for path in (tmp_path / href).parent.glob("*-*.json")] == [Path(href).name]
         require_each_once(store, 1)
         # A later write follows; then the message of the earlier one comes again, and that of the later.
         earlier = life.body

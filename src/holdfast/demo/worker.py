@@ -13,6 +13,7 @@ from holdfast import Ledger, Worker
 from holdfast.demo.objects import BUCKETS
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.nodd.catalog import PUBLISH_QUEUE
+from holdfast.nodd.catalog_targets import DirectoryTarget
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.governance import GovernanceRule, GovernanceRules
 from holdfast.nodd.ingest import IngestSettings, declare
@@ -55,8 +56,8 @@ def open_ledger(url: str, endpoint: str, folder: Path) -> Ledger:
     source = Outage(S3Source(datasets.buckets(), endpoint=endpoint), folder / "outage", [OUT_OF_REACH])
     retry = RetryPolicy(strategy=Strategy.IMMEDIATE)
     settings = IngestSettings(
-        datasets=datasets, source=source, rules=RULES, catalog=folder / "catalog", lease_s=LEASE_S, not_yet_s=1.0,
-        retry=retry,
+        datasets=datasets, source=source, rules=RULES, catalog=DirectoryTarget(folder / "catalog"), lease_s=LEASE_S,
+        not_yet_s=1.0, retry=retry,
     )  # fmt: skip
     declare(ledger, settings)
     return ledger

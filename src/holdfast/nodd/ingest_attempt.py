@@ -8,7 +8,6 @@ was admitted; failures that can pass by themselves are retried, all others are q
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -52,7 +51,7 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     datasets: Datasets
     source: Any  # an ObjectSource
     rules: GovernanceRules = GovernanceRules()
-    catalog: Path | None = None  # directory of the static catalogue; None writes no files
+    catalog: Any = None  # the CatalogTarget of the static catalogue; None writes no files
     retry: RetryPolicy = RetryPolicy(max_attempts=DECLARED.max_attempts)
     lease_s: float = 120.0
     reporter: TelemetryReporter | None = None  # None reports no telemetry

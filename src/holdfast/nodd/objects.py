@@ -93,7 +93,8 @@ class S3Source:
         self._buckets, self._endpoint, self._region = buckets, endpoint, region
         self._stores: dict[str, S3Store] = {}
         self._lock = threading.Lock()
-        self._client: Any = None  # of botocore, for listings
+        # For listings; made now because it also checks the settings, which obstore does not.
+        self._client = _listing_client(endpoint, region)
 
     def first(self, bucket: str, key: str, length: int) -> FirstRange | None:
         """Return the head of an object with at most `length` of its first bytes; None if it does not exist."""
@@ -116,7 +117,6 @@ class S3Source:
         """Yield the key and head of each object under a prefix."""
         self._require_known(bucket)
         # botocore lists, because a prefix of obstore ends at a "/": that of a cycle or a lead does not.
-        self._client = self._client or _listing_client(self._endpoint, self._region)
         token: dict[str, str] = {}
         while True:
             found = _listing_page(self._client, bucket, prefix, token)
@@ -154,6 +154,8 @@ def s3_store(bucket: str, *, endpoint: str | None, region: str, signed: bool = F
     where: dict[str, Any] = {"virtual_hosted_style_request": endpoint is None}
     if endpoint is not None:
         where["endpoint"] = endpoint
+    if signed:
+        where["credential_provider"] = _credentials()
     return S3Store(
         bucket,
         region=region,
@@ -166,6 +168,18 @@ def s3_store(bucket: str, *, endpoint: str | None, region: str, signed: bool = F
         retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=REQUEST_S)},
         **where,
     )
+
+
+def _credentials() -> Any:
+    """Return the credentials that boto3 finds: environment, profile, or the role of the machine."""
+    from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415 - an extra
+
+    try:
+        return Boto3CredentialProvider()
+    except ValueError:
+        raise InputError(
+            "there are no AWS credentials", next_step="Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        ) from None
 
 
 class _NoSuchRangeError(Exception):

@@ -27,6 +27,7 @@ EXTENSIONS = {
 }
 SOFTWARE = {"holdfast": "nodd 1"}
 ROOT = "data/stac/nodd"
+INDEX_SUFFIX = ".idx"
 _MD5_MULTIHASH, _SHA256_MULTIHASH = "d50110", "1220"
 
 
@@ -139,39 +140,17 @@ def _checksum(integrity: OperatorVerdict) -> str | None:
 def _links(collection: str) -> list[dict[str, str]]:
     return [
         {"rel": "collection", "href": "../../collection.json", "type": "application/json", "title": collection},
-        {"rel": "parent", "href": "../../collection.json", "type": "application/json"},
+        {"rel": "parent", "href": "./catalog.json", "type": "application/json"},
         {"rel": "root", "href": "../../../catalog.json", "type": "application/json"},
     ]
 
 
-def collection_of(dataset: Dataset) -> dict[str, Any]:
-    """Return the STAC collection of a dataset."""
-    spec = dataset.spec
-    geometry = spec.geometry
-    boxes = [geometry.bbox] if geometry.bbox else list(geometry.bboxes.values())
-    west, south, east, north = zip(*boxes, strict=True) if boxes else ((-180.0,), (-90.0,), (180.0,), (90.0,))
-    overall = [min(west), min(south), max(east), max(north)]
-    return {
-        "type": "Collection",
-        "stac_version": STAC_VERSION,
-        "stac_extensions": [],
-        "id": spec.collection.id,
-        "title": spec.title,
-        "description": spec.collection.description,
-        "license": spec.collection.license,
-        "keywords": list(spec.collection.keywords),
-        "providers": [{"name": "NOAA", "roles": ["producer", "licensor"], "url": "https://www.noaa.gov/"}],
-        "extent": {"spatial": {"bbox": [overall]}, "temporal": {"interval": [[None, None]]}},
-        "links": [
-            {"rel": "root", "href": "../catalog.json", "type": "application/json"},
-            {"rel": "parent", "href": "../catalog.json", "type": "application/json"},
-            {
-                "rel": "license",
-                "href": "https://www.noaa.gov/information-technology/open-data-dissemination",
-                "title": "NOAA Open Data Dissemination",
-            },
-        ],
-    }
+def asset_kinds(dataset: Dataset) -> dict[str, dict[str, Any]]:
+    """Return the assets that items of a dataset have, without what differs from item to item."""
+    kinds: dict[str, dict[str, Any]] = {"data": {"title": "Data", "type": dataset.spec.media, "roles": ["data"]}}
+    if INDEX_SUFFIX in dataset.spec.sidecars:
+        kinds["index"] = {"title": "Index of the messages", "type": "text/plain", "roles": ["index"]}
+    return kinds
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ Invariants: none of these commands needs an AWS account.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -13,11 +12,22 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.nodd.options import DatasetName, Operator, Own, Reason, dataset_named, prepared
+from holdfast.cli.nodd.options import (
+    CATALOG,
+    DatasetName,
+    Endpoint,
+    Operator,
+    Own,
+    Reason,
+    Region,
+    dataset_named,
+    prepared,
+)
 from holdfast.cli.options import GRANT_HELP, ID_MAX, actor
 from holdfast.cli.output import Column
 from holdfast.governance.switches import resume_queue
 from holdfast.nodd import catalog as catalogue
+from holdfast.nodd.catalog_targets import target_of
 from holdfast.nodd.dataset import with_own
 from holdfast.nodd.records import RecordStatus
 from holdfast.store import Store
@@ -75,12 +85,15 @@ def records(
 def publish(
     store: Store[Any],
     *,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the static catalogue.")],
+    catalog: Annotated[str, CATALOG],
     own: Own = None,
+    endpoint: Endpoint = None,
+    region: Region = "us-east-1",
 ) -> Answer:
     """Write the whole static catalogue from the tables of the ledger."""
-    done = catalogue.rebuild(store, directory, with_own(own))
-    words = f"{done.items} items, {done.written} of them written; {done.collections} collections written."
+    target = target_of(catalog, endpoint=endpoint, region=region)
+    done = catalogue.rebuild(store, target, with_own(own))
+    words = f"{done.items} items, {done.written} of them written; {done.days} days, {done.collections} collections."
     return Answer(msgspec.to_builtins(done), words)
 
 

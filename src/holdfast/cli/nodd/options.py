@@ -30,6 +30,7 @@ Endpoint = Annotated[
         "--endpoint", envvar="HOLDFAST_AWS_ENDPOINT", metavar="URL", help="AWS endpoint (default: that of AWS)."
     ),
 ]
+CATALOG = typer.Option("--catalog", metavar="PLACE", help="Static STAC catalogue: a directory, or s3://BUCKET/PREFIX.")
 Region = Annotated[str, typer.Option("--region", metavar="NAME", help="AWS region of the queues.")]
 DatasetName = Annotated[
     str, typer.Argument(metavar="DATASET", help="Name of a dataset, such as gfs (see `holdfast nodd datasets`).")

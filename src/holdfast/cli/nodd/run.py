@@ -18,11 +18,12 @@ import typer
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.nodd.ends import Ends
 from holdfast.cli.nodd.ends import words as counts_in_words
-from holdfast.cli.nodd.options import Endpoint, Own, Region, TelemetryTarget
+from holdfast.cli.nodd.options import CATALOG, Endpoint, Own, Region, TelemetryTarget
 from holdfast.cli.nodd.processes import run_processes
 from holdfast.core.errors import InputError
 from holdfast.engine.ledger import Ledger
 from holdfast.nodd import catalog as catalogue
+from holdfast.nodd.catalog_targets import target_of
 from holdfast.nodd.dataset import Datasets, with_own
 from holdfast.nodd.feed import Feed
 from holdfast.nodd.governance import GovernanceRules, rules_from
@@ -53,9 +54,7 @@ def run(
             help="SQS queue to read; without it, only process admitted notices.",
         ),
     ] = None,
-    catalog: Annotated[
-        Path | None, typer.Option("--catalog", metavar="DIR", help="Directory to publish static STAC files to.")
-    ] = None,
+    catalog: Annotated[str | None, CATALOG] = None,
     rules: Annotated[
         Path | None, typer.Option("--rules", metavar="FILE", help="File with governance rules (TOML).")
     ] = None,
@@ -116,7 +115,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     schema: str
     queue: str | None
-    catalog: Path | None
+    catalog: str | None
     rules: Path | None
     concurrency: int
     ack_after_work: bool
@@ -157,7 +156,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             ingest = IngestSettings(
                 datasets=datasets,
                 source=S3Source(datasets.buckets(), endpoint=self.endpoint, region=self.region),
-                catalog=self.catalog,
+                catalog=target_of(self.catalog, endpoint=self.endpoint, region=self.region) if self.catalog else None,
                 rules=rules_from(self.rules) if self.rules else GovernanceRules(),
                 reporter=reporter,
             )
