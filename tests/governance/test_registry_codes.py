@@ -16,12 +16,15 @@ from holdfast.core.authority import Wanted
 from holdfast.core.digest import sha256
 from holdfast.core.errors import AuthorityError, GovernanceError, RegistryError
 from holdfast.core.manifest import Manifest, read_manifest
+from holdfast.core.rollback import Contract, Disposition
 from holdfast.core.vocabulary import RegistryCode
 from holdfast.governance import grants
 from holdfast.governance.grants import Identity
+from holdfast.governance.registry.dismantle import dismantle
 from holdfast.governance.registry.preflight import PreflightRequest, preflight, verdict_of
 from holdfast.governance.registry.registry import BUILD, build, faults, hold, request_build, resolve
-from holdfast.store import Store
+from holdfast.governance.registry.supersede import review
+from holdfast.store import Store, Submission
 from holdfast.store.reinstall import rewrite_enforcement
 from tests.enforcement.raw import DOOR, SHUT, Client
 from tests.governance.registries import (
@@ -291,6 +294,21 @@ def a_ledger_without_a_vocabulary(ledgers: Ledgers) -> None:
 def a_value_that_is_not_in_force(ledgers: Ledgers) -> None:
     with ledgers["dev"].reading() as reading:
         resolve(reading, "thumbnail", "1.0.0", act_type="query")
+
+
+@case(RegistryCode.TARGET_UNVERSIONED)
+def a_rollback_of_a_code_without_a_version(ledgers: Ledgers) -> None:
+    with ledgers["dev"].reading() as reading:
+        review(reading, Contract(disposition=Disposition.RETIRE, target="thumbnail", plan="runbook 7"))
+
+
+@case(RegistryCode.ORPHANS_JOBS)
+def a_collection_that_has_open_jobs_is_dismantled(ledgers: Ledgers) -> None:
+    wanted = built(ledgers["orphans"], collection="operations")
+    code, version = wanted.values[0].key
+    with ledgers["orphans"].transaction() as transaction:
+        transaction.jobs.submit([Submission(operation=code, operation_version=version, payload="{}")])
+    dismantle(ledgers["orphans"], "operations", **REAL)
 
 
 @pytest.mark.req("L-13", "L-15", "L-16", "L-24")
