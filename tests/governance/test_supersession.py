@@ -373,7 +373,9 @@ def test_a_contract_is_held_against_the_registry(store: Store[Any]) -> None:
     assert verdict(disposition=Disposition.RETIRE, successor="") == "PASS"
     assert verdict(executes=True) == "RBP-0"
     assert verdict(plan="") == "RBP-1"
-    assert verdict(target="ship") == "RBP-1"
+    with pytest.raises(RegistryError) as unversioned:
+        verdict(target="ship")
+    assert unversioned.value.code == "ROLLBACK_TARGET_UNVERSIONED"
     assert verdict(target="ship@2.0.0") == "RBP-1"
     assert verdict(disposition=Disposition.DELETE) == "RBP-2"
     assert verdict(successor="ship@2.0.0") == "RBP-3"
