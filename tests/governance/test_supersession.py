@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core.decide import Refused
 from holdfast.core.digest import sha256
-from holdfast.core.errors import HoldfastError, RefusedByDatabaseError, RuntimeLeaseError
+from holdfast.core.errors import HoldfastError, RefusedByDatabaseError, RegistryError, RuntimeLeaseError
 from holdfast.core.manifest import read_manifest
 from holdfast.core.rollback import Contract, Disposition, RollbackVerdict
 from holdfast.core.vocabulary import vocab_id
