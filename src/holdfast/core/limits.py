@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from math import floor
+from math import ceil, floor
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +24,7 @@ KIND = "limit"
 QUEUE, OPERATION, KEY = "queue", "operation", "key"
 RATE = "rate:"  # before the name of a bucket of tokens
 EVERY = 1 << 30  # more jobs than a bucket has
+TINY = 1e-6  # of a token: times are whole microseconds
 TOGETHER_S = 0.05  # tokens that come within this time are given out together
 BUCKET_CHARS_MAX = 300  # a longer key is hashed: a bucket must fit into an index entry
 RUNNING_MAX, STARTS_MAX, PERIOD_S_MAX = 100_000, 1_000_000, 86_400.0
@@ -77,8 +78,9 @@ class Tokens(NamedTuple):
         """Return when there is a whole token."""
         base = max(now, self.at)
         missing = 1.0 - self.by(base, limit)
-        # A microsecond more than needed: a time is stored in microseconds, rounded down.
-        return base if missing <= 0 else base + timedelta(seconds=missing / limit.per_s, microseconds=1)
+        if missing <= TINY:
+            return base
+        return base + timedelta(microseconds=ceil(missing / limit.per_s * 1_000_000 - TINY))
 
     def wake_at(self, now: datetime, limit: Limit) -> datetime:
         """Return when to let the next jobs go: not for each token of many, and before the bucket is full."""
@@ -196,7 +198,7 @@ class Room:
     def left(self, bucket: str, limit: Limit) -> int:
         """Return how many more jobs a bucket has room for now."""
         if bucket.startswith(RATE):
-            return EVERY if limit.starts is None else floor(self.tokens_of(bucket, limit).by(self.now, limit))
+            return EVERY if limit.starts is None else floor(self.tokens_of(bucket, limit).by(self.now, limit) + TINY)
         return EVERY if limit.running is None else max(0, limit.running - len(self._used.get(bucket, ())))
 
     def free_slot(self, bucket: str) -> int:
@@ -229,7 +231,7 @@ class Room:
     def _take(self, job: Candidate, buckets: Sequence[tuple[str, Limit]], made: Assignment) -> None:
         for name, limit in counted(buckets):
             if name.startswith(RATE):
-                left = self.tokens_of(name, limit).by(self.now, limit) - 1
+                left = max(0.0, self.tokens_of(name, limit).by(self.now, limit) - 1)
                 made.tokens[name] = self._tokens[name] = Tokens(left, self.now)
             else:
                 made.taken.append((name, self.free_slot(name), job.job_id))

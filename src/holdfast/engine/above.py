@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.store.verbs.flow import Flow
 
 Op = TypeVar("Op", bound=Operation[..., Any])
+PLAIN = (None,) * 4  # what a call says that says nothing
 
 
 def scheduling() -> ModuleType:
@@ -39,14 +40,26 @@ def declared_schedule(ledger: Ledger, when: str, **settings: Any) -> Callable[[O
     return declared
 
 
-def declared_flow(declared: Declared, unique: object, deadline_s: float | None) -> Declared:
-    """Return the declaration of an operation whose jobs are unique or have a deadline."""
-    made: Declared = import_module("holdfast.scheduling.unique").declared_with(declared, unique, deadline_s)
-    return made
+def declared_flow(
+    operation: Operation[..., Any], unique: object, deadline_s: float | None, limit: object, limit_key: object
+) -> Declared:
+    """Return the declaration of an operation whose jobs are unique, have a deadline or are limited."""
+    declared: Declared = import_module("holdfast.scheduling.unique").declared_with(
+        operation.declared, unique, deadline_s
+    )
+    if limit is not None or limit_key is not None:
+        return import_module("holdfast.scheduling.limits").declared_with(  # type: ignore[no-any-return]
+            declared, operation, limit, limit_key
+        )
+    return declared
 
 
-def flow_of(call: Call, declared: Declared) -> Flow:
+def flow_of(call: Call, declared: Declared) -> Flow | None:
     """Return what the store needs of a call that is unique, has a deadline or waits for other jobs."""
+    if declared.flow and "limits" in declared.flow:
+        import_module("holdfast.scheduling.limits").require_key(call, declared.flow["limits"])
+        if declared.flow.keys() == {"limits"} and (call.unique, call.deadline_at, call.deadline_s, call.after) == PLAIN:
+            return None
     flow: Flow = import_module("holdfast.scheduling.unique").flow_of(call, declared)
     return flow
 

@@ -112,6 +112,8 @@ class Operation(Generic[P, R_co]):
         tracebacks: bool = True,
         unique: str | Mapping[str, Any] | None = None,
         deadline_s: float | None = None,
+        limit: int | str | Mapping[str, Any] | None = None,
+        limit_key: str | None = None,
     ) -> None:
         self.fn = fn
         self.name = name
@@ -128,10 +130,10 @@ class Operation(Generic[P, R_co]):
             replay_attempts=replay_attempts,
             priority=priority,
         )
-        if unique is not None or deadline_s is not None:
+        if (unique, deadline_s, limit, limit_key) != _PLAIN[1:]:
             from holdfast.engine.above import declared_flow  # noqa: PLC0415 - few operations have these
 
-            self.declared = declared_flow(self.declared, unique, deadline_s)
+            self.declared = declared_flow(self, unique, deadline_s, limit, limit_key)
         self.lease_s = lease_s
         self.timeout_s = timeout_s
         self.classify = classify

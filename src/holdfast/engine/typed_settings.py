@@ -42,3 +42,5 @@ class Settings(TypedDict, total=False):
     tracebacks: bool
     unique: str | Mapping[str, Any] | None
     deadline_s: float | None
+    limit: int | str | Mapping[str, Any] | None
+    limit_key: str | None

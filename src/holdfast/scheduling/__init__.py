@@ -5,6 +5,7 @@ fires what is due; the ledger records a tick once, in the transaction that submi
 """
 
 from holdfast.scheduling.firer import Firer
+from holdfast.scheduling.limits import Limits
 from holdfast.scheduling.schedules import Missed, Overlap, Schedule, Schedules, declare, save_declared
 
-__all__ = ["Firer", "Missed", "Overlap", "Schedule", "Schedules", "declare", "save_declared"]
+__all__ = ["Firer", "Limits", "Missed", "Overlap", "Schedule", "Schedules", "declare", "save_declared"]

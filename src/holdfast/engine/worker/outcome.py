@@ -30,6 +30,7 @@ class Then(StrEnum):
 
     DECIDE = "decide"  # the operation's retry policy says
     RETRY = "retry"
+    HOLD = "hold"  # retry, and hold the rate of the job for all
     GIVE_BACK = "give_back"
     CANCEL = "cancel"
     QUARANTINE = "quarantine"

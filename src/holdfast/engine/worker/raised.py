@@ -30,7 +30,8 @@ def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] =
     trace = traceback_text(error)
     match error:
         case RetryAfter():
-            return Raised(code, message, Then.RETRY, error.seconds, traceback=trace)
+            then = Then.HOLD if error.hold else Then.RETRY
+            return Raised(code, message, then, error.seconds, traceback=trace)
         case Quarantine():
             return Raised(short_code(error.reason), message, Then.QUARANTINE, traceback=trace)
         case HoldfastError() if code in HOPELESS:

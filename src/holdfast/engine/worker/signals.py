@@ -26,12 +26,17 @@ class Snooze(Exception):
 
 
 class RetryAfter(Exception):
-    """Raised by a handler: this attempt failed; try again after `seconds`, if the budget allows."""
+    """Raised by a handler: this attempt failed; try again after `seconds`, if the budget allows.
 
-    def __init__(self, seconds: float, reason: str = "retry later") -> None:
+    With `hold` no other job of the same rate starts before that: for an answer such as 429, which is meant for all. Of
+    several rates that the job is under, it is the narrowest; a job without a rate holds nothing.
+    """
+
+    def __init__(self, seconds: float, reason: str = "retry later", *, hold: bool = False) -> None:
         super().__init__(reason)
         self.seconds = _delay(seconds)
         self.reason = reason
+        self.hold = hold
 
 
 class Cancel(Exception):

@@ -31,6 +31,8 @@ def ending(running: HeldAttempt, outcome: Outcome) -> EndTask | None:
     raised = _not_committed(running) if outcome is None else outcome
     if not isinstance(raised, Raised):
         return None
+    if raised.then is Then.HOLD:
+        _hold(running, raised.after_s)
     task = EndTask(running.record, _command(running, raised, running.ledger.store.now()))
     if running.ledger.tracebacks and (running.operation is None or running.operation.tracebacks):
         task.traceback = raised.traceback
@@ -59,6 +61,14 @@ def _not_committed(running: HeldAttempt) -> Raised | None:
     return Raised(COMMIT_MISSING, "run.commit was called, but its transaction was not committed")
 
 
+def _hold(running: HeldAttempt, seconds: float) -> None:
+    """Hold the rate of a job for all, before its attempt ends: the next job must not start in between."""
+    try:
+        running.ledger.perform(lambda tx: tx.limits.hold(running.record.job_id, seconds))
+    except StoreError as error:
+        logger.warning("job %s: its rate could not be held for %g s: %s", running.record.job_id, seconds, error)
+
+
 def _command(running: HeldAttempt, outcome: Raised, now: datetime) -> object:
     token, code, message = running.token, outcome.code, outcome.message
     after = now + timedelta(seconds=outcome.after_s)
@@ -73,14 +83,14 @@ def _command(running: HeldAttempt, outcome: Raised, now: datetime) -> object:
         case Then.QUARANTINE:
             return Fail(token, code, message, permanent=True, quarantine_code=code)
     if running.operation is None:
-        return Fail(token, code, message, retry_at=after if outcome.then is Then.RETRY else None)
+        return Fail(token, code, message, retry_at=after if outcome.then in (Then.RETRY, Then.HOLD) else None)
     policy, kind = running.operation.retry, outcome.kind
     if policy.no_progress_after is not None:
         from holdfast.engine.worker.no_progress import NO_PROGRESS, makes_no_progress  # noqa: PLC0415 - if declared
 
         if makes_no_progress(running, outcome, policy.no_progress_after):
             return Fail(token, code, message, permanent=True, quarantine_code=NO_PROGRESS)
-    if outcome.then is Then.RETRY:
+    if outcome.then in (Then.RETRY, Then.HOLD):
         return Fail(token, code, message, retry_at=after)
     delay_s = policy.delay_s(running.job.spent, kind, running.ledger.world.randomness)
     retry_at = None if delay_s is None else now + timedelta(seconds=delay_s)

@@ -30,7 +30,7 @@ from holdfast.core.limits import (
     rule_of,
 )
 from holdfast.core.records import Attempt, time_text
-from holdfast.store.requests import Lease
+from holdfast.store.requests import Declared, Lease
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 
@@ -38,6 +38,7 @@ SWEEP_S = 1.0  # how often a fleet looks for slots and parked jobs that a crash 
 AHEAD = 100  # how many due jobs a claim looks at beyond what it wants: those that have no room are parked
 ROUNDS = 20  # how often a claim looks again after it has parked jobs
 BUCKETS_A_SWEEP = 1000
+DECLARED = "declared by the program"
 Look = Callable[[int], list[Candidate]]
 
 _swept: WeakKeyDictionary[object, str] = WeakKeyDictionary()  # by store, the last bucket that a sweep looked at
@@ -279,6 +280,17 @@ class LimitWrites(LimitReads, WritingVerbs):
             self._run("drop_buckets", rows=encoded(sorted(idle)))
             self._store.limited = bool(rules)
         return changed
+
+    def declare(self, before: Declared | None, after: Declared) -> None:
+        """Set the limits of an operation as its program declares them now; one that is no longer declared is removed.
+
+        A declaration that has not changed sets nothing, so what an operator has set since stays.
+        """
+        old, new = (((declared.flow or {}).get("limits", {}) if declared else {}) for declared in (before, after))
+        for subject in sorted(old.keys() | new.keys()):
+            if old.get(subject) != new.get(subject):
+                limit = msgspec.convert(new[subject], Limit) if subject in new else None
+                self.set(subject, limit, actor="program", reason=DECLARED)
 
     def hold(self, job_id: int, seconds: float) -> str | None:
         """Give out no token of a job's rate for so many seconds; return the bucket, None if the job has no rate.

@@ -48,6 +48,10 @@ class OperationWrites(OperationReads, WritingVerbs):
             if not rows:
                 self._session.learned.update(known)
             if not rows or len(self._run("declare_operations", rows=encoded(rows), now=now)) == len(rows):
+                written = {str(row[0]): operations[str(row[0])] for row in rows}
+                for name, declared in written.items():
+                    if declared.flow or (name in known and known[name].flow):
+                        self._session.limits.declare(known.get(name), declared)
                 return
 
     def require_usable(self, submissions: Sequence[Submission]) -> None:
