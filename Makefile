@@ -7,6 +7,7 @@ PYTEST_ARGS ?=
 # Three workers on two cores, because a worker waits for its database at times. JOBS=0 uses one process.
 JOBS        ?= 3
 BENCH_ARGS  ?=
+ATTACK_ARGS ?=
 FAULT_ARGS  ?=
 LOCK_ARGS   ?=
 # One job on both databases: submit, claim, complete, the journal's triggers, and group commit.
@@ -106,8 +107,8 @@ prove: setup ## every test, slow ones included, then the PostgreSQL tests on eac
 faults: setup ## apply each named fault and check that tests catch it; FAULT_ARGS="--only decide"
 	$(BIN)/python -m tests.faults.run $(FAULT_ARGS)
 
-attack: setup ## attack the ledger by raw SQL, faults, input and files, and write the counts into docs/scorecard.md
-	$(BIN)/python -m tests.support.attacks --jobs $(JOBS) --write docs/scorecard.md
+attack: setup ## attack the ledger by raw SQL, faults, input and files, and write the counts into docs/scorecard.md; ATTACK_ARGS=--slow for all
+	$(BIN)/python -m tests.support.attacks --jobs $(JOBS) $(ATTACK_ARGS) --write docs/scorecard.md
 
 golden: setup ## rewrite the golden files
 	$(BIN)/python -m tests.support.golden --write
