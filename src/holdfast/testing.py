@@ -211,7 +211,7 @@ def _clock_of(ledger: Ledger) -> VirtualClock:
 def _next_moment(ledger: Ledger) -> datetime | None:
     """Return the next moment at which a job becomes due or a lease expires."""
     with ledger.store.reading() as reading:
-        due = reading.jobs.next_due(ledger.queues())
+        due = reading.jobs.outlook(ledger.queues())[0]
         running = reading.lists.jobs(state=JobState.RUNNING, limit=1_000_000)
         leases = [reading.lists.executions(job.job_id)[-1].lease_expires_at for job in running]
     return min([*leases, *([] if due is None else [due])], default=None)

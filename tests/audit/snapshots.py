@@ -30,8 +30,8 @@ NewUrl = Callable[[str], str]  # the fixture `new_url`
 KINDS = ("sqlite", "postgres")
 TRAVELLING = (
     "meta", "operations", "queues", "grants", "approvers", "procedures", "steps", "collections", "values", "evidence",
-    "switches", "settings", "ticks", "calls", "jobs", "unique", "aborted", "slots", "checkpoints", "erased", "seals",
-    "archives", "journal",
+    "switches", "settings", "ticks", "calls", "jobs", "unique", "waits", "after", "aborted", "slots",
+    "checkpoints", "erased", "seals", "archives", "journal",
 )  # fmt: skip
 BIG = '{"big":1606938044258990275541962092341162602522202993782792835301377,"ключ":"значение 🪸","small":1e-300}'
 THIRD = 1 / 3

@@ -192,7 +192,7 @@ def test_every_command_that_the_source_says_to_type_exists() -> None:
     assert {step for step in left if not any(step.startswith(f"holdfast {name}") for name in without)} <= {
         "holdfast head v1", "holdfast slip v1", "holdfast nodd", "holdfast replay", "holdfast audit",
         "holdfast grant", "holdfast registry", "holdfast quarantine", "holdfast switch", "holdfast procedure",
-        "holdfast snapshot", "holdfast schedules",
+        "holdfast snapshot", "holdfast schedules", "holdfast batches",
     }  # fmt: skip
 
 

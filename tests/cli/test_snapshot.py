@@ -17,8 +17,8 @@ HEADER = ["ledger_id", "epoch", "schema", "created_at", "dialect", "environment"
 ROWS = {
     "meta": 4, "operations": 3, "queues": 0, "grants": 0, "approvers": 0, "procedures": 0, "steps": 0,
     "collections": 0, "values": 0, "evidence": 0, "switches": 0, "settings": 0, "ticks": 0,
-    "calls": 5, "jobs": 5, "unique": 0, "aborted": 2, "slots": 0, "checkpoints": 0, "erased": 0, "seals": 0,
-    "archives": 0,
+    "calls": 5, "jobs": 5, "unique": 0, "waits": 0, "after": 0, "aborted": 2, "slots": 0,
+    "checkpoints": 0, "erased": 0, "seals": 0, "archives": 0,
 }  # fmt: skip
 
 

@@ -118,6 +118,22 @@ def test_a_deadline_ahead_and_one_that_passed(verbs: Verbs) -> None:
     assert (found.evidence["deadline_at"], found.evidence["by"]) == (passed, WORKER)
 
 
+def test_a_job_follows_others_that_run_or_rest(verbs: Verbs) -> None:
+    hello(verbs)
+    first, second = verbs.submit(), verbs.submit()
+    job_id = verbs.submit(flow=Flow(after=(first, second)))
+    found = only(asked(verbs, job_id), JobVerdict.WAITING, "after_job")
+    assert found.evidence == {
+        "job_id": first, "state": "pending", "quarantine_code": None, "holding": 2, "parents": 2,
+        "if_unsuccessful": "wait", "batch_id": None,
+    }  # fmt: skip
+    with verbs.store.transaction() as transaction:
+        transaction.jobs.rule([(verbs.job(second), Quarantine("poison"))], actor=OPERATOR)
+    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "held_by_job")
+    assert (found.evidence["job_id"], found.evidence["quarantine_code"]) == (second, "poison")
+    assert found.next == f"holdfast explain {second}"
+
+
 def test_not_due_and_nobody_is_there_for_it(verbs: Verbs) -> None:
     """Its time comes by itself, and a worker does not: that is said first, and gives the verdict."""
     job_id = verbs.submit(run_at=verbs.clock.after(7200))

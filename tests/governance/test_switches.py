@@ -190,9 +190,9 @@ def test_an_operation_that_is_switched_off_is_passed_over_and_left_as_it_is(stor
     for name in sorted(stopped):
         throw(store, OPERATION + name, **THROWER)
     with store.transaction() as transaction:
-        assert transaction.jobs.next_due(["default"]) is not None
+        assert transaction.jobs.outlook(["default"])[0] is not None
         taken = {attempt.job.operation for attempt in transaction.executions.claim(Lease(owner="w", seconds=30, n=10))}
-        assert transaction.jobs.next_due(["default"]) is None
+        assert transaction.jobs.outlook(["default"])[0] is None
         assert transaction.executions.claim(Lease(owner="w", seconds=30, n=10)) == []
     assert taken == set(names) - stopped
     for job in before:

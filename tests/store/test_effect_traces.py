@@ -71,7 +71,7 @@ def test_the_session_is_as_it_was_before_the_effect(store: Store[Any], left: str
         transaction.apply([[staged("INSERT INTO things VALUES ('kept')", None, None), staged(LEFT[left], None, None)]])
         # What the rest of the transaction and its COMMIT use.
         assert transaction.execute("SELECT current_setting('synchronous_commit')") == [("on",)]
-        assert transaction.jobs.next_due(("default",)) is None
+        assert transaction.jobs.outlook(("default",))[0] is None
     assert session(store) == before
     with store.reading() as reading:
         assert reading.execute("SELECT name FROM things") == [("kept",)]

@@ -253,13 +253,13 @@ def test_a_process_that_has_not_heard_of_a_limit_claims_nothing(verbs: Verbs) ->
         verbs.store.limited = known
         assert verbs.claim(10) == []
         with verbs.store.transaction() as transaction:
-            assert transaction.jobs.next_due(["default"]) is not None
+            assert transaction.jobs.outlook(["default"])[0] is not None
         assert verbs.store.limited is True
     assert ids(verbs.claim(10)) == [job]
     limit(verbs, "queue:default", None)
     verbs.store.limited = True
     with verbs.store.transaction() as transaction:
-        transaction.jobs.next_due(["default"])
+        transaction.jobs.outlook(["default"])
     assert verbs.store.limited is False
 
 

@@ -35,7 +35,7 @@ def test_a_parked_job_is_pending_and_is_not_claimed(verbs: Verbs) -> None:
         assert transaction.lists.jobs(state=JobState.PENDING)[-1].job_id == first
     assert [attempt.job_id for attempt in verbs.claim(10)] == [second]
     with verbs.store.reading() as reading:
-        assert reading.jobs.next_due(["default"]) is None
+        assert reading.jobs.outlook(["default"])[0] is None
 
 
 def test_only_the_cause_that_parked_a_job_lets_it_go(verbs: Verbs) -> None:

@@ -284,6 +284,10 @@ class _Scenario:
         run("schedules resume", "nightly", *why, db=db)
         run("schedules remove", "nightly", *why, db=db)
         run("schedules history", "nightly", db=db)
+        with Ledger(db) as ledger:
+            ledger.batch([{"operation": "noop"}] * 2, then=Call(operation="noop", payload={}), name="nightly")
+        run("batches list", db=db)
+        run("batches show", "1", db=db)
 
     def _console(self) -> None:
         run, password = self._run, b"correct horse battery\n"

@@ -70,6 +70,7 @@ COMMANDS = {
     "metrics": Command(
         "Operate", "holdfast.cli.commands.metrics:metrics", "Print the state of a ledger for Prometheus."
     ),
+    "batches": Command("Work", "holdfast.cli.commands.batches:batches", "See how far batches of jobs are."),
     "schedules": Command("Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times."),
     "console": Command(
         "Operate",

@@ -7,7 +7,7 @@ about unique work, deadlines and other jobs is evaluated by the package of sched
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.engine.operations import Operation
 
 if TYPE_CHECKING:
+    from holdfast.engine.batch import Batch
     from holdfast.engine.ledger import Ledger
     from holdfast.engine.operations import Call
     from holdfast.store.requests import Declared
@@ -65,6 +66,14 @@ def flow_of(call: Call, declared: Declared) -> Flow | None:
 
 
 def catch_up(ledger: Ledger, *, actor: str) -> bool:
-    """End the jobs whose deadline has passed; return whether anything was changed."""
+    """End the jobs whose deadline has passed, let go those that have waited; return whether anything was changed."""
     moved: bool = import_module("holdfast.scheduling.flow").catch_up(ledger, actor=actor)
     return moved
+
+
+def batched(
+    ledger: Ledger, calls: Sequence[Any], then: Any, *, name: str | None = None, if_unsuccessful: str | None = None
+) -> Batch:
+    """Return a batch that was submitted."""
+    batch: Batch = import_module("holdfast.scheduling.batches").submit_batch(ledger, calls, then, name, if_unsuccessful)
+    return batch

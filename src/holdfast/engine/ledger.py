@@ -31,6 +31,7 @@ from holdfast.store import Admission, Store, Submission, Transaction, checked_ur
 from holdfast.store.verbs.counts import Count
 
 if TYPE_CHECKING:
+    from holdfast.engine.batch import Batch
     from holdfast.engine.committer import Committer
     from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription
     from holdfast.engine.typed_settings import CallSettings, Settings
@@ -143,6 +144,16 @@ class Ledger:
         """Record many calls, all or none, in one transaction."""
         made = [call_from(call, self.known) for call in calls]
         return [self._receipt(admission) for admission in self._open().submit(made)]
+
+    def batch(self, calls: Sequence[Any], then: Call[Any] | None = None, **settings: Any) -> Batch:
+        """Record calls, and a call that follows when they have ended; see `holdfast.scheduling.batches.submit_batch`.
+
+        Settings: `name`, and `if_unsuccessful`, which says what becomes of `then` if a job does not succeed: `wait`
+        (default), `cancel` or `run`. Raise FlowInvalidError if there are no calls, or too many.
+        """
+        from holdfast.engine.above import batched  # noqa: PLC0415 - only in a program that has batches
+
+        return batched(self, calls, then, **settings)
 
     def _receipt(self, admission: Admission) -> Receipt[Any]:
         return Receipt(self, admission.job_id, is_new=admission.is_new, job=admission.existing)

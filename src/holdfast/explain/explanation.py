@@ -41,6 +41,8 @@ class FindingCode(StrEnum):
     KILL_SWITCH = "kill_switch"
     LOG_ENTRY = "log_entry"
     QUEUE_PAUSED = "queue_paused"
+    HELD_BY_JOB = "held_by_job"
+    AFTER_JOB = "after_job"
     NO_WORKER = "no_worker"
     OPERATION_NOT_SERVED = "operation_not_served"
     NOT_DUE = "not_due"  # after those about workers: time passes without action, a missing worker stays missing
@@ -63,6 +65,7 @@ _VERDICTS = {
     },
     JobVerdict.RUNNING: {FindingCode.RUNNING, FindingCode.COMMITTED},
     JobVerdict.WAITING: {
+        FindingCode.AFTER_JOB,
         FindingCode.NOT_DUE,
         FindingCode.WORKERS_BUSY,
         FindingCode.BEHIND_OTHERS,

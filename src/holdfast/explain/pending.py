@@ -14,6 +14,7 @@ from holdfast.engine.worker.worker import POLL_S
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.explain.view import JobView, counted, moment_text
 from holdfast.governance.switches import stopping
+from holdfast.store.verbs.flow import Wait
 from holdfast.store.verbs.lists import WorkerRow
 
 AHEAD_MAX = 10_000
@@ -52,6 +53,10 @@ def pending_findings(seen: JobView) -> Iterator[Finding]:
             f"{job.spent} of {counted(job.max_attempts, 'automatic attempt')} used; last error: {seen.last_error}",
             seen.failure_evidence,
         )
+    wait = seen.reading.flow.wait_of(job.job_id)
+    holding = seen.reading.flow.holding(wait.wait_id, AHEAD_MAX) if wait and wait.awaited is not None else []
+    if wait is not None and holding:
+        yield _follows(seen, wait, holding)
     deadline = seen.reading.flow.deadline_of(job.job_id)
     if deadline is not None:
         yield seen.finding(
@@ -61,7 +66,25 @@ def pending_findings(seen: JobView) -> Iterator[Finding]:
         )
     if seen.suspect:
         yield suspect_finding(seen)
-    yield from _service(seen, may_start=pause is None and switch is None and job.run_at <= seen.now)
+    yield from _service(seen, may_start=not (pause or switch or holding) and job.run_at <= seen.now)
+
+
+def _follows(seen: JobView, wait: Wait, holding: list[tuple[int, JobState, str | None]]) -> Finding:
+    """Return which job a job waits for: one that does not run by itself, or else the first."""
+    at_rest = [one for one in holding if one[1] in (JobState.FAILED, JobState.QUARANTINED) and wait.policy != "run"]
+    parent, state, code = (at_rest or holding)[0]
+    evidence: dict[str, object] = {
+        "job_id": parent, "state": state, "quarantine_code": code, "holding": len(holding), "parents": wait.parents,
+        "if_unsuccessful": wait.policy, "batch_id": wait.wait_id if wait.kind == "batch" else None,
+    }  # fmt: skip
+    whom = f"batch {wait.wait_id}" if wait.kind == "batch" else counted(wait.parents, "job")
+    said = f"{state} ({code})" if code else state
+    return seen.finding(
+        FindingCode.HELD_BY_JOB if at_rest else FindingCode.AFTER_JOB,
+        f"The job follows {whom}; {len(holding)} of {wait.parents} have not succeeded: job {parent} is {said}.",
+        evidence,
+        f"holdfast explain {parent}",
+    )
 
 
 def suspect_finding(seen: JobView) -> Finding:

@@ -1,8 +1,9 @@
-"""What a call says about unique work and deadlines, and what the store needs of it.
+"""What a call says about unique work, deadlines and the jobs that it follows, and what the store needs of it.
 
     @ledger.operation(unique="active")                                  # one pending or running job of equal arguments
     @ledger.operation(unique={"window_s": 3600, "by": ["customer.id"]})  # one job an hour for a customer
     ledger.submit(refresh.call(page=7), deadline_s=60)                  # not needed after a minute
+    ledger.submit(publish.call(), after=[receipt])                      # when the job of the receipt has succeeded
 
 All of it is data: an operation's settings are stored in the ledger, so a submit by name follows them too.
 
@@ -21,7 +22,7 @@ import msgspec
 from holdfast.core.digest import payload_text, sha256
 from holdfast.core.errors import FlowInvalidError
 from holdfast.store.requests import Declared
-from holdfast.store.verbs.flow import Flow
+from holdfast.store.verbs.flow import POLICIES, WAIT, Flow
 
 if TYPE_CHECKING:
     from holdfast.engine.operations import Call
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 ACTIVE = "active"
 SECONDS_MAX = 366 * 86_400.0
 BY_MAX = 16
+PARENTS_MAX = 1000
 
 
 class Unique(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,7 +70,29 @@ def flow_of(call: Call, declared: Declared) -> Flow:
         window_s=None if unique is None else unique.window_s,
         deadline_at=_moment(call.deadline_at),
         deadline_s=None if deadline_s is None else _seconds("deadline_s", deadline_s),
+        after=() if call.after is None else parents_of(call.after),
+        policy=policy_of(call.if_unsuccessful),
     )
+
+
+def parents_of(given: Sequence[Any]) -> tuple[int, ...]:
+    """Return the ids of jobs that are given as receipts or ids; raise FlowInvalidError."""
+    found = tuple(dict.fromkeys(getattr(one, "job_id", one) for one in given))
+    if not all(isinstance(one, int) and not isinstance(one, bool) for one in found):
+        raise _refusal("parent_unknown", "after must be a list of receipts or ids of jobs.")
+    if not 0 < len(found) <= PARENTS_MAX:
+        raise _refusal(
+            "parents_out_of_range",
+            f"after must name from 1 to {PARENTS_MAX} jobs; for more, use ledger.batch(…, then=…).",
+        )
+    return found
+
+
+def policy_of(given: str | None) -> str:
+    """Return what happens if a job that is waited for does not succeed; raise FlowInvalidError."""
+    if given is not None and given not in POLICIES:
+        raise _refusal("policy_unknown", f"if_unsuccessful must be one of {', '.join(POLICIES)}.")
+    return given or WAIT
 
 
 def unique_of(given: object) -> Unique:

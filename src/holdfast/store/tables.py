@@ -173,6 +173,12 @@ ALL = (
     ),
     _table("unique", "scope job_id:whole?"),
     _table(
+        "waits",
+        "wait_id:whole kind! name?! job_id:whole?! policy! parents:whole! awaited:whole? created_at:time!",
+        numbered=True,
+    ),
+    _table("after", "wait_id:whole! parent_id:whole!", key=2),
+    _table(
         "aborted",
         "job_id:whole! attempt:whole! version:whole! lease_owner! lease_token:whole! lease_expires_at:time!"
         " excused:flag! error_code?! error_message?! progress:real?! progress_note?! cancel_asked_at:time?!"

@@ -4,9 +4,8 @@ Invariants: the payload is read and checked before the ledger is opened; at most
 """
 
 import sys
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -65,6 +64,14 @@ def submit(
         str | None,
         typer.Option("--deadline", metavar="TIME", help="Latest start, with a zone; after it the job does not run."),
     ] = None,
+    after: Annotated[
+        list[int] | None,
+        typer.Option("--after", metavar="JOB", help="Start when this job has succeeded; may be given several times."),
+    ] = None,
+    if_unsuccessful: Annotated[
+        str | None,
+        word("--if-unsuccessful", "If a job of --after does not succeed: wait, cancel or run.", metavar="POLICY"),
+    ] = None,
 ) -> Answer:
     """Submit a job.
 
@@ -88,7 +95,15 @@ def submit(
             run_at=moment,
             max_attempts=max_attempts or declared.max_attempts,
             replay_attempts=declared.replay_attempts,
-            flow=_flow(operation, text, declared, unique, latest) if unique or latest or declared.flow else None,
+            flow=_flow(
+                declared,
+                operation=operation,
+                payload=loads(text),
+                unique=_scope(unique),
+                deadline_at=latest,
+                after=after or None,
+                if_unsuccessful=if_unsuccessful,
+            ),
         )
         [admission] = transaction.jobs.submit([submission], actor=actor())
     job = admission.existing
@@ -104,16 +119,19 @@ def submit(
     return Answer(receipt, f"job {receipt['job_id']}  {receipt['state']}  ({what})")
 
 
-def _flow(operation: str, payload: str, declared: Declared, unique: str | None, deadline_at: datetime | None) -> "Flow":
-    """Return how the job is unique and its deadline, as the options or else the operation say."""
+def _flow(declared: Declared, **settings: Any) -> "Flow | None":
+    """Return how the job is unique, its deadline and what it follows, as the options or else the operation say."""
+    if not (declared.flow or any(settings[name] for name in ("unique", "deadline_at", "after", "if_unsuccessful"))):
+        return None
     from holdfast.engine.operations import Call  # noqa: PLC0415 - see above
     from holdfast.scheduling.unique import flow_of  # noqa: PLC0415 - see above
 
-    scope: str | dict[str, float] | None = unique
-    if unique is not None and unique.replace(".", "", 1).isdigit():
-        scope = {"window_s": float(unique)}
-    call = Call(operation=operation, payload=loads(payload), unique=scope, deadline_at=deadline_at)
-    return flow_of(call, declared)
+    return flow_of(Call(**settings), declared)
+
+
+def _scope(unique: str | None) -> str | dict[str, float] | None:
+    """Return the scope of an option: seconds are a window."""
+    return {"window_s": float(unique)} if unique and unique.replace(".", "", 1).isdigit() else unique
 
 
 def _read(payload: str, size_max: int) -> str | bytes:

@@ -57,7 +57,7 @@ def seconds_in_all(batches: Iterable[int], mode: ReplayMode, policy: ReplayPolic
 def strain(reading: Reading, queues: Sequence[str], policy: ReplayPolicy) -> Strain | None:
     """Return the measure of these queues that is above its threshold, or None."""
     now = reading.now()
-    due = reading.jobs.next_due(queues) if queues else None
+    due = reading.jobs.outlook(queues)[0] if queues else None
     age_s = 0.0 if due is None else (now - due).total_seconds()
     if age_s > policy.queue_age_s:
         return Strain(QUEUE_AGE, age_s, policy.queue_age_s)

@@ -10,6 +10,7 @@ from holdfast.store.tables import ALL
 
 # By table: its CHECKs, foreign keys and UNIQUEs.
 _CONSTRAINTS = """
+holdfast_after: holdfast_after_parent_id_fkey holdfast_after_wait_id_fkey
 holdfast_aborted: holdfast_aborted_attempt_check holdfast_aborted_version_check
 holdfast_approvers: holdfast_approvers_grant_id_fkey holdfast_approvers_name_check
 holdfast_archives: holdfast_archives_archive_id_check holdfast_archives_file_key
@@ -51,6 +52,8 @@ holdfast_values: holdfast_values_check holdfast_values_check1 holdfast_values_ch
   holdfast_values_protocol_version_check holdfast_values_run_id_fkey holdfast_values_standing_check
   holdfast_values_successor_code_successor_version_fkey holdfast_values_version_check
   holdfast_values_vocab_id_key
+holdfast_waits: holdfast_waits_job_id_fkey holdfast_waits_kind_check holdfast_waits_parents_check
+  holdfast_waits_policy_check
 """
 
 

@@ -2,7 +2,7 @@
 
 -- name: next_due
 -- The earliest time at which a job of these queues may run; it may be past. What a claim passes over, this does too.
--- And whether the deadline of a job that waits has passed, and whether the ledger has limits.
+-- And whether the deadline of a pending job has passed or a job waits for others, and whether the ledger has limits.
 WITH RECURSIVE
   lanes (queue, priority) AS (
     SELECT q, (SELECT max(j.priority) FROM holdfast_jobs j
@@ -17,8 +17,8 @@ SELECT min((SELECT min(j.due_at) FROM holdfast_jobs j
              WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority = l.priority
                AND j.operation <> ALL (ARRAY(SELECT substr(w.name, 11) FROM holdfast_switches w
                                               WHERE w.state = 'on' AND starts_with(w.name, 'operation:'))))),
-    (SELECT min(d.deadline_at) FROM holdfast_jobs d WHERE d.deadline_at IS NOT NULL AND d.state = 'pending')
-      <= coalesce(:now, statement_timestamp()),
+    coalesce((SELECT min(d.deadline_at) FROM holdfast_jobs d WHERE d.deadline_at IS NOT NULL AND d.state = 'pending')
+      <= coalesce(:now, statement_timestamp()), false) OR EXISTS (SELECT 1 FROM holdfast_waits w WHERE w.awaited IS NOT NULL),
     EXISTS (SELECT 1 FROM holdfast_settings s WHERE s.kind = 'limit' AND s.state = 'active')
   FROM lanes l WHERE l.priority IS NOT NULL;
 

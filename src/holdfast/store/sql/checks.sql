@@ -174,6 +174,7 @@ SELECT n.name, max(n.number)
         UNION ALL SELECT 'values', max(value_id) FROM holdfast_values
         UNION ALL SELECT 'switches', max(switch_id) FROM holdfast_switches
         UNION ALL SELECT 'settings', max(setting_id) FROM holdfast_settings
+        UNION ALL SELECT 'waits', max(wait_id) FROM holdfast_waits
         UNION ALL SELECT 'evidence', max(evidence_id) FROM holdfast_evidence
         UNION ALL SELECT 'journal', max(seq) FROM holdfast_journal
         UNION ALL SELECT 'journal', max(high_seq) FROM holdfast_seals

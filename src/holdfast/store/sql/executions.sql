@@ -42,9 +42,10 @@ SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NUL
     OR EXISTS (SELECT 1 FROM holdfast_meta m WHERE m.name = 'seal_head');
 
 -- name: any_expired
--- And whether the deadline of a job that waits has passed.
+-- And whether the deadline of a pending job has passed, or a job waits for others.
 SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= {now}),
-  EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.deadline_at IS NOT NULL AND j.state = 'pending' AND j.deadline_at <= {now});
+  EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.deadline_at IS NOT NULL AND j.state = 'pending' AND j.deadline_at <= {now})
+    OR EXISTS (SELECT 1 FROM holdfast_waits w WHERE w.awaited IS NOT NULL);
 
 -- name: stalled_attempts
 -- The same rows as expired_attempts, for looking: nothing is locked.

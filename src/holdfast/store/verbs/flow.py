@@ -1,51 +1,138 @@
-"""Verbs of flow: submit unique work and work with a deadline, and end what is late.
+"""Verbs of flow: unique work, deadlines, jobs that wait for other jobs, and batches.
 
 Invariants: of the jobs that are submitted under one scope, at most one is active, or was submitted within the window,
 whatever number of transactions submit at once: each locks the row of the scope before it looks at the scope's job; a
-job whose deadline has passed is never claimed.
+job whose deadline has passed is never claimed; a job that waits for others is parked in the transaction that submits
+it, and is let go once; what it waits for never leads back to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
+from holdfast.core.commands import Cancel
 from holdfast.core.decide import Move, Refused
-from holdfast.core.errors import FlowInvalidError
-from holdfast.core.machines import JOB
+from holdfast.core.errors import FlowInvalidError, RecordNotFoundError
+from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import Job, time_text
 from holdfast.core.rulings import Lapse
 from holdfast.store.requests import Admission, Submission
+from holdfast.store.rows import reader
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 
+WAIT, CANCEL, RUN = POLICIES = ("wait", "cancel", "run")
+AFTER: Final = "after"
+BATCH: Final = "batch"
+
+Ruled = list[tuple[Job, Move | Refused]]
+# A wait that can change: its id, the job that waits, the job that it awaited, whether that dooms the waiting job, and
+# the job that it awaits now.
+SettledWait = tuple[int, int | None, int, bool, int | None]
+
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a submission says besides its call: within which scope it is unique, and until when it may start."""
+    """What a submission says besides its call: its scope if it is unique, its deadline, and what it waits for."""
 
     scope: str | None = None
     window_s: float | None = None  # the scope is taken for so long; None: until its job has ended
     deadline_at: datetime | None = None
     deadline_s: float | None = None  # from the submit on
+    after: tuple[int, ...] = ()
+    policy: str = WAIT  # what happens if a job of `after` does not succeed
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A job that waits for others, or a batch."""
+
+    wait_id: int
+    kind: str
+    name: str | None
+    job_id: int | None  # the job that waits; None for a batch that no job follows
+    policy: str
+    parents: int
+    awaited: int | None  # one of the jobs that it waits for; None: it waits no longer
+    created_at: datetime
+
+
+class NewWait(msgspec.Struct, frozen=True):
+    """A wait to record: see `Wait`."""
+
+    kind: str
+    parents: Sequence[int]
+    policy: str = WAIT
+    job_id: int | None = None
+    name: str | None = None
+
+
+_read_wait = reader(Wait)
 
 
 class FlowReads(Verbs):
-    """Reads deadlines."""
+    """Reads deadlines, waits and batches."""
 
     def deadline_of(self, job_id: int) -> datetime | None:
         """Return until when a job may start; None if it has no deadline."""
         return next((self._store.moment(at) for (at,) in self._run("deadline_of", job_id=job_id) if at), None)
 
+    def any_overdue(self) -> bool:
+        """Return whether the deadline of a pending job has passed."""
+        [[found]] = self._run("any_overdue", now=self._store.time_parameter())
+        return bool(found)
+
+    def wait_of(self, job_id: int) -> Wait | None:
+        """Return what a job waits for, or waited for; None if it was submitted without."""
+        return next((_read_wait(row, self._store.moment) for row in self._run("wait_of", job_id=job_id)), None)
+
+    def holding(self, wait_id: int, n: int = 1) -> list[tuple[int, JobState, str | None]]:
+        """Return up to n of the jobs of a wait that have not succeeded: id, state and quarantine code."""
+        return [(job, JobState(state), code) for job, state, code in self._run("holding_parents", wait_id=wait_id, n=n)]
+
+    def batch(self, batch_id: int) -> Wait:
+        """Return a batch, or raise RecordNotFoundError."""
+        found = self._run("get_batch", wait_id=batch_id)
+        if not found:
+            raise RecordNotFoundError(
+                f"There is no batch {batch_id}.",
+                next_step="To list the batches, run `holdfast batches list`.",
+                context={"batch_id": batch_id},
+            )
+        return _read_wait(found[0], self._store.moment)
+
+    def batches(self, n: int = 100) -> list[Wait]:
+        """Return the last n batches, newest first."""
+        return [_read_wait(row, self._store.moment) for row in self._run("list_batches", n=n)]
+
+    def states_of(self, wait_id: int) -> dict[JobState, int]:
+        """Return how many of the jobs of a wait or batch are in each state."""
+        found = {JobState(state): n for state, n in self._run("parents_by_state", wait_id=wait_id)}
+        return {state: found.get(state, 0) for state in JobState}
+
+    def settled(self, after: int, n: int) -> tuple[list[SettledWait], int]:
+        """Look at up to n open waits past an id; return those to change, and the id at which the next look begins."""
+        found = [
+            (w, j, a, bool(c), following) for w, j, a, c, following in self._run("settled_waits", after=after, n=n)
+        ]
+        last = self._run("last_wait_of", after=after, n=n)
+        return found, last[0][0] if last else 0
+
 
 class FlowWrites(FlowReads, WritingVerbs):
-    """Submits what is more than plain, and ends what is late."""
+    """Submits what is more than plain, ends what is late, and lets go what has waited."""
 
     def submit(self, submissions: Sequence[Submission], *, actor: str | None, reason: str | None) -> list[Admission]:
-        """Record jobs as `JobWrites.submit` does; return the active job of a scope in place of another one."""
+        """Record jobs as `JobWrites.submit` does; return the active job of a scope in place of another one.
+
+        Raise FlowInvalidError for a deadline that has passed, and for a wait for a job that does not exist or that
+        waits itself for the job that is submitted.
+        """
         flows = [submission.flow or Flow() for submission in submissions]
         deadlines = [self._deadline(flow) for flow in flows]
+        self._require_jobs({parent for flow in flows for parent in flow.after})
         found = self._taken(flows)
         first: dict[str, int] = {}  # of the submissions under one scope, the one that is recorded
         for index, flow in enumerate(flows):
@@ -64,7 +151,18 @@ class FlowWrites(FlowReads, WritingVerbs):
         late = [(found[i].job_id, time_text(at)) for i in new if (at := deadlines[i]) and found[i].is_new]
         if late:
             self._run("set_deadlines", rows=encoded(sorted(late)))
-        return [found.get(index) or _same(found[first[flow.scope or ""]]) for index, flow in enumerate(flows)]
+        answers = [found.get(index) or _same(found[first[flow.scope or ""]]) for index, flow in enumerate(flows)]
+        waits: dict[int, NewWait] = {}
+        for admission, flow in zip(answers, flows, strict=True):
+            if flow.after and admission.is_new:
+                waits[admission.job_id] = NewWait(AFTER, flow.after, flow.policy, admission.job_id)
+            elif flow.after:
+                self._require_no_cycle(admission.job_id, flow.after)
+        if waits:
+            self.wait(list(waits.values()))
+        return answers
+
+    # -- unique work --------------------------------------------------------------------------------------------------
 
     def _taken(self, flows: Sequence[Flow]) -> dict[int, Admission]:
         """Lock the scopes of submissions; return the admissions of those whose scope is taken, by their place."""
@@ -80,6 +178,8 @@ class FlowWrites(FlowReads, WritingVerbs):
             and _holds(job, flow.window_s, now)
         }
 
+    # -- deadlines ----------------------------------------------------------------------------------------------------
+
     def _deadline(self, flow: Flow) -> datetime | None:
         now = self._store.now()
         at = flow.deadline_at if flow.deadline_s is None else now + timedelta(seconds=flow.deadline_s)
@@ -91,13 +191,71 @@ class FlowWrites(FlowReads, WritingVerbs):
             )
         return at
 
-    def lapse(self, *, actor: str, n: int = 1000) -> list[tuple[Job, Move | Refused]]:
+    def lapse(self, *, actor: str, n: int = 1000) -> Ruled:
         """End up to n pending jobs whose deadline has passed; return each with the answer."""
         now = self._store.time_parameter()
         late = {job_id: self._store.moment(at) for job_id, at in self._run("overdue_jobs", n=n, now=now)}
         rulings = [(job, Lapse(late[job.job_id])) for job in self._session.jobs.get_many(late)]
         answers = self._session.jobs.rule(rulings, actor=actor, reason="its deadline passed") if rulings else []
         return [(job, answer) for (job, _), answer in zip(rulings, answers, strict=True)]
+
+    # -- jobs that wait -----------------------------------------------------------------------------------------------
+
+    def wait(self, waits: Sequence[NewWait]) -> int:
+        """Let jobs wait for others; return the id of the first wait, which is the id of a batch."""
+        rows = [[w.kind, w.name, w.job_id, w.policy, len(set(w.parents)), min(w.parents)] for w in waits]
+        made = self._run("insert_waits", rows=encoded(rows), now=self._store.time_parameter())
+        ids = {job_id: wait_id for wait_id, job_id in made}
+        edges = sorted((ids[w.job_id], parent) for w in waits for parent in set(w.parents))
+        self._run("insert_after", rows=encoded(edges))
+        jobs = [w.job_id for w in waits if w.job_id is not None]
+        if jobs:
+            self._session.parking.park(jobs, AFTER)
+        first = min(ids.values())
+        self.settle(self.settled(first - 1, len(waits))[0], actor="holdfast")  # some may have ended before
+        return int(first)
+
+    def settle(self, found: Sequence[SettledWait], *, actor: str) -> tuple[int, Ruled]:
+        """Change waits as `settled` found them; return how many changed, and the jobs that were cancelled.
+
+        A wait that another transaction has changed since is left alone.
+        """
+        rows: list[list[object]] = [
+            [wait, awaited, None if doomed else then] for wait, _, awaited, doomed, then in found
+        ]
+        won = self._write("move_waits", rows)
+        free = [job for wait, job, _, doomed, then in found if wait in won and job and not doomed and then is None]
+        if free:
+            self._session.parking.let_go(free, AFTER)
+        doomed = {job: parent for wait, job, parent, is_doomed, _ in found if wait in won and job and is_doomed}
+        return len(won), self._cancel(doomed, actor)
+
+    def _cancel(self, doomed: Mapping[int, int], actor: str) -> Ruled:
+        """Cancel jobs because the job that each waits for, given with it, has ended for good without success."""
+        ruled: Ruled = []
+        for job in self._session.jobs.get_many(doomed):
+            parent = doomed[job.job_id]
+            reason = f"it follows job {parent}, which was cancelled or came too late"
+            ruled.append((job, self._session.jobs.rule([(job, Cancel())], actor=actor, reason=reason)[0]))
+        return ruled
+
+    def _require_jobs(self, wanted: set[int]) -> None:
+        known = {job_id for job_id, _ in self._run("job_states", rows=encoded(sorted(wanted)))} if wanted else set()
+        if wanted - known:
+            missing = min(wanted - known)
+            raise FlowInvalidError(
+                f"There is no job {missing} to wait for.",
+                next_step="Give receipts or ids of jobs of this ledger.",
+                context={"refusal": "parent_unknown", "job_id": missing},
+            )
+
+    def _require_no_cycle(self, job_id: int, parents: Iterable[int]) -> None:
+        if self._run("follows_any", job_id=job_id, rows=encoded(sorted(parents))):
+            raise FlowInvalidError(
+                f"Job {job_id} would wait for itself.",
+                next_step=f"See what waits for it: `holdfast explain {job_id}`.",
+                context={"refusal": "cycle", "job_id": job_id},
+            )
 
 
 def _holds(job: Job, window_s: float | None, now: datetime) -> bool:

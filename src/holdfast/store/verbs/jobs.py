@@ -42,12 +42,11 @@ class JobReads(Verbs):
         rows = self._run("jobs_by_key", rows=encoded(keys))
         return {(job.client, job.key): job for job in map(self._job, rows) if job.key is not None}
 
-    def next_due(self, queues: Sequence[str]) -> datetime | None:
-        """Return the earliest `run_at` of the pending jobs of these queues; None if there is none."""
-        return self.outlook(queues)[0]
-
     def outlook(self, queues: Sequence[str]) -> tuple[datetime | None, bool]:
-        """Return what `next_due` does, and whether jobs of the ledger wait for `scheduling.flow` to move them."""
+        """Return the earliest `run_at` of the pending jobs of these queues, None if there is none.
+
+        Also return whether the ledger has jobs that `scheduling.flow` moves.
+        """
         found = self._run("next_due", queues=encoded(list(queues)), now=self._store.time_parameter())
         [(moment, behind, limited)] = found
         self._store.limited = bool(limited)

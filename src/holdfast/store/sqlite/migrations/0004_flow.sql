@@ -54,3 +54,29 @@ CREATE TABLE holdfast_traces (
   traceparent TEXT NOT NULL CHECK (length(traceparent) <= 256),
   tracestate  TEXT CHECK (length(tracestate) <= 512)
 ) STRICT;
+
+-- Jobs that follow other jobs, and batches -------------------------------------------------------------------------------
+
+-- A row for each job that waits for others, and for each batch. `awaited` is the first of the jobs that held it back at
+-- the last look; NULL: none does. So a look reads one job of each wait, however many it waits for.
+CREATE TABLE holdfast_waits (
+  wait_id    INTEGER PRIMARY KEY AUTOINCREMENT CHECK (wait_id > 0),
+  kind       TEXT NOT NULL CHECK (kind IN ('after', 'batch')),
+  name       TEXT,
+  job_id     INTEGER REFERENCES holdfast_calls (job_id), -- the job that waits; NULL for a batch that no job follows
+  policy     TEXT NOT NULL CHECK (policy IN ('wait', 'cancel', 'run')),
+  parents    INTEGER NOT NULL CHECK (parents >= 1),
+  awaited    INTEGER,
+  created_at TEXT NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX holdfast_waits_job ON holdfast_waits (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX holdfast_waits_open ON holdfast_waits (wait_id) WHERE awaited IS NOT NULL;
+
+CREATE TABLE holdfast_after (
+  wait_id   INTEGER NOT NULL REFERENCES holdfast_waits (wait_id),
+  parent_id INTEGER NOT NULL REFERENCES holdfast_calls (job_id),
+  PRIMARY KEY (wait_id, parent_id)
+) WITHOUT ROWID, STRICT;
+
+CREATE INDEX holdfast_after_parent ON holdfast_after (parent_id);
