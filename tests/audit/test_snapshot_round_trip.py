@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Call, Ledger
 from holdfast.audit.check.runner import check
 from holdfast.audit.files.slips import write_slip
 from holdfast.audit.files.snapshot import create
@@ -20,8 +21,9 @@ from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import IdempotencyConflictError
 from holdfast.core.governed import GrantEvent
 from holdfast.core.machines import JOB
+from holdfast.scheduling.batches import find
 from holdfast.store import Lease, Submission, create_store, open_store
-from holdfast.testing import VirtualClock
+from holdfast.testing import VirtualClock, virtual_world
 from tests.audit.rich import LONG_S, WORKER, make_rich
 from tests.audit.snapshots import (
     BIG,
@@ -61,7 +63,8 @@ def test_a_ledger_at_rest_arrives_as_it_was(source: str, target: str, new_url: N
     assert (made.epoch, made.expired, made.finished) == (2, 0, 0)
     before, after = told(old), told(new)
     assert after == before
-    assert {table for table, rows in before.items() if not rows} == {"archives", "slots"}  # no job runs
+    empty = {table for table, rows in before.items() if not rows}
+    assert empty == {"archives", "slots", "unique", "waits", "after"}  # no job runs; the last three have their own test
     assert {row["state"] for row in after["jobs"]} == set(JOB.states) - {"running"}
     jobs = {row["job_id"]: row for row in after["jobs"]}
     calls = {row["key"]: row | jobs[row["job_id"]] for row in after["calls"]}
@@ -151,6 +154,28 @@ def test_the_restore_is_on_record(source: str, target: str, new_url: NewUrl, tmp
         )
         [[last]] = reading.execute("SELECT max(seq) FROM holdfast_journal WHERE epoch = 1")
         assert (epochs, first > last) == (3, True)
+
+
+@ACROSS
+def test_what_is_unique_or_waits_stays_so_after_a_restore(
+    source: str, target: str, new_url: NewUrl, tmp_path: Path
+) -> None:
+    clock = VirtualClock()
+    old, new = new_url(source), new_url(target)
+    with Ledger(old, world=virtual_world(clock)) as ledger:
+        first = ledger.submit("noop", unique="active", run_at=clock.after(60))
+        follower = ledger.submit("noop", after=[first], deadline_s=3600)
+        batch = ledger.batch([{"operation": "noop"}], then=Call(operation="noop", payload={}))
+    put(taken(old, tmp_path / "a.snapshot", clock), new, clock)
+    with Ledger(new, world=virtual_world(clock)) as ledger:
+        assert ledger.submit("noop", unique="active").job_id == first.job_id
+        assert ledger.run_until_idle() == 2  # the batch and what follows it
+        assert find(ledger, batch.batch_id).progress().succeeded == 1
+        clock.advance(60)
+        assert ledger.run_until_idle() == 2
+        assert ledger.job(follower.job_id).state.value == "succeeded"
+        assert ledger.batch([{"operation": "noop"}]).batch_id > batch.batch_id
+        assert check(ledger.store).violations == ()
 
 
 @ACROSS
