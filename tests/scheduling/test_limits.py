@@ -28,7 +28,7 @@ def starts(ledger: Ledger, clock: VirtualClock, n: int, step_s: float, until: in
             return found
         clock.advance(step_s)
         with ledger.store.reading() as reading:
-            reading.jobs.next_due(["default"])
+            reading.jobs.outlook(["default"])
     raise AssertionError(f"{len(found)} of {n} jobs have started")
 
 
@@ -87,7 +87,7 @@ def test_ten_thousand_jobs_of_a_thousand_keys(ledger: Ledger, clock: VirtualCloc
         end(ledger, work)
         turns += 1
         with ledger.store.reading() as reading:
-            reading.jobs.next_due(["default"])
+            reading.jobs.outlook(["default"])
         assert turns < 40
     assert {(count.state, count.n) for count in ledger.counts() if count.operation == "mail"} == {
         (JobState.SUCCEEDED, 10_000)
