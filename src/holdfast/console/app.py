@@ -7,6 +7,7 @@ JSON only, and no page of it loads anything from elsewhere.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -30,18 +31,31 @@ from holdfast.console.security.headers import add_headers
 from holdfast.console.security.login import Login
 from holdfast.console.settings import ConsoleSettings
 from holdfast.core.digest import canonical, loads
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import GovernanceError, HoldfastError
 from holdfast.engine.ledger import Ledger
 from holdfast.store import Store
 
 API = "/api/"
+BODY_S = 20.0  # for the body of a request
 BODY_MORE = 64 << 10  # of a request, beside the payload of a job
 
 AnyRequest = Request[Any, Any, Any]
 
 
 class BoundedRequest(Request[Any, Any, Any]):
-    """A request whose JSON is parsed as a payload is: no deep nesting, no duplicate keys, no numbers without end."""
+    """A request that must arrive in time, and whose JSON is parsed as a payload is.
+
+    So it has no deep nesting, no duplicate keys and no numbers without end.
+    """
+
+    async def body(self) -> bytes:
+        """Return the body; raise GovernanceError if it does not arrive in time."""
+        try:
+            return await asyncio.wait_for(super().body(), BODY_S)
+        except TimeoutError:
+            raise GovernanceError(
+                f"The body did not arrive within {BODY_S:g} s.", code="too_slow", next_step="Send it again."
+            ) from None
 
     async def json(self) -> Any:
         """Return the body as a JSON value; raise PayloadNotJsonError, PayloadTooDeepError or PayloadTooLargeError."""

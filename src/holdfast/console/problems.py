@@ -58,6 +58,7 @@ _BY_CODE = {
     "csrf_refused": HTTPStatus.FORBIDDEN,
     "read_only": HTTPStatus.FORBIDDEN,
     "password_needed": HTTPStatus.FORBIDDEN,
+    "too_slow": HTTPStatus.REQUEST_TIMEOUT,
     "content_type_refused": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "streams_exhausted": HTTPStatus.SERVICE_UNAVAILABLE,
 }

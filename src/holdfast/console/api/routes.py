@@ -23,6 +23,7 @@ REFUSALS = {
     401: "There is no valid token or session.",
     403: "The caller, the token or the grant does not permit it.",
     404: "There is no such record, or the token does not cover it.",
+    408: "The body did not arrive in time.",
     409: "The state of the record does not allow it, or it has changed.",
     413: "The body is too large.",
     429: "The queue is full.",

@@ -1,0 +1,136 @@
+"""The console on a real port: slow clients, bodies without an end, broken requests, and its stop."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from holdfast.console import app as application
+from holdfast.console import server
+from holdfast.console.security.callers import Role
+from tests.console.serving import closed_by_server, free_port, served
+from tests.console.sites import PASSWORD, Site
+from tests.support.ledgers import new_ledger
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, int]]:
+    """A console with accounts, on a port."""
+    folder, port = tmp_path_factory.mktemp("server"), free_port()
+    url = f"sqlite:///{folder / 'ledger.db'}"
+    new_ledger().to_file(url)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(server, "HEAD_S", 1.0)
+    patch.setattr(application, "BODY_S", 1.0)
+    site = Site(url, folder, origins=(f"http://127.0.0.1:{port}",))
+    site.secrets["robot"] = site.token("robot", Role.OPERATOR)
+    with served(site, port):
+        yield site, port
+    site.close()
+    patch.undo()
+
+
+def bearer(site: Site) -> dict[str, str]:
+    return {"Authorization": f"Bearer {site.secrets['robot']}"}
+
+
+def test_a_person_logs_in_over_http(address: tuple[Site, int]) -> None:
+    _, port = address
+    origin = f"http://127.0.0.1:{port}"
+    with httpx.Client(base_url=origin, follow_redirects=True) as browser:
+        assert browser.get("/").url.path == "/login"
+        done = browser.post("/login", data={"name": "ann", "password": PASSWORD}, headers={"Origin": origin})
+        assert (done.status_code, done.url.path) == (200, "/")
+        assert "server" not in done.headers
+
+
+@pytest.mark.attack("input")
+def test_a_client_that_does_not_finish_its_head_is_cut_off(address: tuple[Site, int]) -> None:
+    _, port = address
+    with socket.create_connection(("127.0.0.1", port)) as slow, socket.create_connection(("127.0.0.1", port)) as silent:
+        slow.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+        assert closed_by_server(slow)
+        assert closed_by_server(silent)
+    assert httpx.get(f"http://127.0.0.1:{port}/api/v1/health").status_code == 200
+
+
+@pytest.mark.attack("input")
+def test_a_client_that_does_not_finish_its_body_is_refused(address: tuple[Site, int]) -> None:
+    site, port = address
+    head = (
+        f"POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: {bearer(site)['Authorization']}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+    )
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as slow:
+        slow.sendall(head.encode())
+        answer = slow.recv(65536).decode()
+    assert answer.startswith("HTTP/1.1 408")
+
+
+@pytest.mark.attack("input")
+def test_a_body_without_an_end_is_refused(address: tuple[Site, int]) -> None:
+    site, port = address
+
+    def endless() -> Iterator[bytes]:
+        yield b'{"operation": "noop", "payload": {"x": "'
+        for _ in range(1000):
+            yield b"y" * 65536
+
+    try:
+        answer = httpx.post(f"http://127.0.0.1:{port}/api/v1/jobs", content=endless(), headers=bearer(site), timeout=30)
+        assert answer.status_code == 413
+    except httpx.WriteError:  # the server has closed the connection before everything was sent
+        pass
+    assert httpx.get(f"http://127.0.0.1:{port}/api/v1/jobs", headers=bearer(site)).json()["jobs"] == []
+
+
+@pytest.mark.attack("input")
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "GET /%ff%fe HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        "\x00\x01\x02\r\n\r\n",
+        "GET /../../etc/passwd HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        "GET /static/../../app.py HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nX: " + "a" * 200_000 + "\r\n\r\n",
+    ],
+)
+def test_a_broken_request_gets_no_answer_from_inside(address: tuple[Site, int], request_text: str) -> None:
+    _, port = address
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
+        raw.sendall(request_text.encode("latin-1"))
+        try:
+            answer = raw.recv(1 << 20).decode(errors="replace")
+        except ConnectionError:
+            answer = ""
+    assert not answer.startswith("HTTP/1.1 2")
+    assert not answer.startswith("HTTP/1.1 5")
+    assert "root:" not in answer
+
+
+def test_a_forwarded_address_is_believed_only_from_a_named_proxy(address: tuple[Site, int]) -> None:
+    site, port = address
+    origin = f"http://127.0.0.1:{port}"
+    with httpx.Client(base_url=origin) as browser:
+        for n in range(3):
+            headers = {"Origin": origin, "X-Forwarded-For": f"10.0.0.{n}"}
+            answer = browser.post("/login", data={"name": f"user{n}", "password": "x"}, headers=headers)
+            assert answer.status_code == 401
+    failures: dict[tuple[str, str], Any] = site.app.state.console.limiter._failures
+    assert ("address", "127.0.0.1") in failures
+    assert not any(name.startswith("10.0.0.") for kind, name in failures if kind == "address")
+
+
+def test_the_document_of_the_api_is_what_the_server_serves(address: tuple[Site, int]) -> None:
+    from holdfast.console.api.document import document
+
+    site, port = address
+    served_document = httpx.get(f"http://127.0.0.1:{port}/api/v1/openapi.json", headers=bearer(site)).json()
+    assert served_document == json.loads(json.dumps(document()))
