@@ -294,6 +294,7 @@ class _Scenario:
         roles = ("--role", "operator", "--role", "approver")
         run("console users add", "ann", *roles, "--password-stdin", db=None, stdin=password)
         run("console users list", db=None)
+        run("console users key", "ann", "ann.pub", db=None)
         run("console tokens add", "shop", "--owner", "ann", "--role", "submitter", "--queue", "orders", db=None)
         run("console tokens list", db=None)
         run("console tokens revoke", "shop", db=None)

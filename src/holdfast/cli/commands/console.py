@@ -4,6 +4,7 @@ Invariants: without accounts it starts only for a dev ledger on loopback; a pass
 standard input, never from the command line; the secret of a token is printed once.
 """
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,11 +22,11 @@ from holdfast.console.security.database import ConsoleDatabase
 from holdfast.console.security.passwords import LENGTH_MAX
 from holdfast.console.security.tokens import TOKEN_ROLES, Token, Tokens
 from holdfast.console.settings import ACCOUNTS_FILE, PORT, ConsoleSettings, is_loopback, local_origins
-from holdfast.core.errors import ExtraMissingError, InputError
+from holdfast.core.errors import ExtraMissingError, FileThereError, InputError
 from holdfast.core.records import time_text
 
 console = group("Serve the console and the HTTP API; manage accounts.", "console")
-users = group("Add, list, disable accounts, and set passwords.", "console")
+users = group("Add, list and disable accounts; set passwords; export keys.", "console")
 tokens = group("Add, list and revoke tokens of programs.", "console")
 console.add_typer(users, name="users")
 console.add_typer(tokens, name="tokens")
@@ -180,6 +181,27 @@ def passwd(*, name: Name, password_stdin: PasswordStdin = False, accounts: Accou
     return Answer(_account_value(made), f"Password of {name} set. Its sessions have ended.{_key_words(made)}")
 
 
+@users.command()
+@command()
+def key(
+    *,
+    name: Name,
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; it must not exist.")],
+    accounts: AccountsFile = DEFAULT_FILE,
+) -> Answer:
+    """Write the public key of an approver to a file, to register it in a prod ledger."""
+    pem = Accounts(ConsoleDatabase(accounts)).public_key_pem(name)
+    try:
+        with out.open("xb") as file:
+            file.write(pem)
+    except FileExistsError:
+        raise FileThereError(f"{out} already exists.", context={"path": str(out)}) from None
+    except OSError as error:
+        raise InputError(f"{out} cannot be written: {error.strerror}.", context={"path": str(out)}) from None
+    step = f"holdfast grant approvers add console:{name} --public-key {shlex.quote(str(out))} --reason TEXT"
+    return Answer({"name": name, "path": str(out), "next": step}, f"Wrote {out}. Register it: {step}")
+
+
 def _password(*, stdin: bool) -> str:
     if stdin:
         return sys.stdin.readline(LENGTH_MAX + 2).rstrip("\n")
@@ -191,7 +213,7 @@ def _password(*, stdin: bool) -> str:
 def _key_words(made: Account) -> str:
     if made.public_key is None:
         return ""
-    return f" To approve in a prod ledger, register the key {made.public_key} under the name console:{made.name}."
+    return f" To approve in a prod ledger, register its key: holdfast console users key {made.name} {made.name}.pub"
 
 
 def _account_value(account: Account) -> dict[str, object]:

@@ -105,11 +105,7 @@ class Accounts:
         """Return the signature of a text with the key of an account; the password was checked before."""
         [[sealed]] = self._database.read("SELECT private_key FROM accounts WHERE name = ?", (name,))
         if sealed is None:
-            raise InputError(
-                f"The account {name} has no signing key.",
-                next_step=f"Make one with a new password: `holdfast console users passwd {name}`.",
-                context={"account": name},
-            )
+            raise _no_key(name)
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415 - the same
 
@@ -117,6 +113,17 @@ class Accounts:
         if not isinstance(key, Ed25519PrivateKey):
             raise InputError(f"The key of {name} is not an Ed25519 key.", context={"account": name})
         return key.sign(text).hex()
+
+    def public_key_pem(self, name: str) -> bytes:
+        """Return the public key of an account as a PEM file holds it; raise InputError if it has none."""
+        account = self._existing(name)
+        if account.public_key is None:
+            raise _no_key(name)
+        from cryptography.hazmat.primitives import serialization as s  # noqa: PLC0415 - an extra
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - the same
+
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(account.public_key))
+        return key.public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
 
     def _existing(self, name: str) -> Account:
         account = self.get(name)
@@ -158,6 +165,14 @@ def roles_text(roles: Iterable[Role]) -> str:
             context={"field": "role"},
         )
     return ",".join(role for role in ACCOUNT_ROLES if role in given)
+
+
+def _no_key(name: str) -> InputError:
+    return InputError(
+        f"The account {name} has no signing key, because it is not an approver.",
+        next_step="Add an account for it: `holdfast console users add NAME --role approver`.",
+        context={"account": name},
+    )
 
 
 def _new_key(password: str) -> tuple[str | None, str | None]:
