@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Ledger
+from holdfast.testing import virtual_world
+from tests.console.scenes import Scene, fill
 from tests.console.sites import Site
-from tests.support.ledgers import new_ledger
+from tests.support.ledgers import Original, new_ledger
 from tests.support.postgres import Server
 
 
@@ -60,3 +63,35 @@ def local_site(new_sqlite_ledger: str, tmp_path: Path) -> Iterator[Site]:
     site = Site(new_sqlite_ledger, tmp_path)
     yield site
     site.close()
+
+
+def _fill(url: str) -> Scene:
+    ledger, scene = fill(url)
+    ledger.close()
+    return scene
+
+
+SCENE = Original(_fill)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+def scene_url(request: pytest.FixtureRequest) -> Iterator[tuple[str, Scene]]:
+    """The URL of a ledger with realistic data of each kind in turn, and what is in it."""
+    if request.param == "sqlite":
+        url: str = request.getfixturevalue("sqlite_url")
+        yield url, SCENE.to_file(url)
+        return
+    server: Server = request.getfixturevalue("pg_server")
+    url, scene = SCENE.to_database(server)
+    yield url, scene
+    server.start()
+    server.drop_database(url)
+
+
+@pytest.fixture
+def scene(scene_url: tuple[str, Scene]) -> Iterator[tuple[Ledger, Scene]]:
+    """A ledger with realistic data, open at the time at which its scene ends."""
+    url, made = scene_url
+    ledger = Ledger(url, create=False, world=virtual_world(made.clock, seed=9))
+    yield ledger, made
+    ledger.close()

@@ -12,8 +12,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from holdfast.core import printable, spans
 
 if TYPE_CHECKING:  # Rich takes as long to import as the store does, and JSON needs none of it
     from rich.console import Console
@@ -33,9 +34,9 @@ STYLES = {
     "DONE": "green",
     "ABORTED": "red",
 }
-_KNOWN_MAX = 4096  # characters that are remembered
 _WIDE = 1 << 16  # not a terminal: never wrap a line
 _FOLDED = 16  # the smallest width of a folding column
+age, clean, instant, span = spans.age, printable.clean, spans.instant, spans.span
 
 
 class Column(NamedTuple):
@@ -174,28 +175,6 @@ def console(*, stderr: bool = False, width: int = 0) -> "Console":
     return terminal
 
 
-class _Escapes(dict[int, str | int]):
-    """Maps a character that cannot be printed to its escape, and any other to itself."""
-
-    def __missing__(self, code: int) -> str | int:
-        shown: str | int = code
-        if not chr(code).isprintable():  # also those that turn the direction of a text: U+202E
-            width = 2 if code < 0x100 else 4 if code < 0x10000 else 8
-            shown = f"\\{'x' if width == 2 else 'u' if width == 4 else 'U'}{code:0{width}x}"
-        if len(self) < _KNOWN_MAX:
-            self[code] = shown
-        return shown
-
-
-_ESCAPES = _Escapes({ord("\n"): ord("\n")})
-
-
-def clean(value: object) -> str:
-    """Return the text with unprintable characters escaped, so that data cannot control the terminal."""
-    text = str(value)
-    return text if text.isprintable() else text.translate(_ESCAPES)
-
-
 def styled(value: object, style: str = "") -> "Text":
     """Return text for a terminal, in a style."""
     from rich.text import Text  # noqa: PLC0415 - see above
@@ -278,24 +257,3 @@ def size(n: int) -> str:
         if n >= step:
             return f"{n / step:.1f} {unit}"
     return f"{n} bytes"
-
-
-def span(seconds: float) -> str:
-    """Return a duration as a short text, such as 3 h."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds)} s" if seconds >= 1 else f"{int(seconds * 1000)} ms"
-
-
-def age(moment: datetime, now: datetime) -> str:
-    """Return a time relative to now, such as 3 h ago or in 2 d."""
-    seconds = (now - moment).total_seconds()
-    if abs(seconds) < 1:
-        return "now"
-    return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
-
-
-def instant(moment: datetime, *, parts: str = "seconds") -> str:
-    """Return a time in UTC as people read it, without its zone."""
-    return moment.replace(tzinfo=None).isoformat(" ", timespec=parts)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from litestar import Litestar, Request, Response
 from litestar.exceptions import HTTPException
 from litestar.plugins.jinja import JinjaTemplateEngine
@@ -22,14 +21,14 @@ from holdfast.console.api.ledger import metrics
 from holdfast.console.assets import load_assets, static_file
 from holdfast.console.context import Console
 from holdfast.console.injected import PROVIDED
-from holdfast.console.pages import PAGES
-from holdfast.console.posts import POSTS
+from holdfast.console.pages import FORMS, PAGES
 from holdfast.console.problems import PROBLEM_JSON, Problem, problem_of, problem_of_status, problem_of_unknown
 from holdfast.console.render import base_of, error_page
 from holdfast.console.security.guard import protect
 from holdfast.console.security.headers import add_headers
 from holdfast.console.security.login import Login
 from holdfast.console.settings import ConsoleSettings
+from holdfast.console.templating import environment
 from holdfast.core.digest import canonical, loads
 from holdfast.core.errors import GovernanceError, HoldfastError
 from holdfast.engine.ledger import Ledger
@@ -75,11 +74,11 @@ def create_app(where: Ledger | Store[Any], settings: ConsoleSettings | None = No
     settings = settings or ConsoleSettings()
     console = Console(ledger, settings)
     app = Litestar(
-        route_handlers=[static_file, Login, *PAGES, *POSTS, metrics, api_router()],
+        route_handlers=[static_file, Login, *PAGES, *FORMS, metrics, api_router()],
         path=settings.base_path or None,
         guards=[protect],
         dependencies=PROVIDED,
-        template_config=TemplateConfig(engine=JinjaTemplateEngine(engine_instance=_templates())),
+        template_config=TemplateConfig(engine=JinjaTemplateEngine(engine_instance=environment())),
         exception_handlers={HoldfastError: _refused, HTTPException: _http_error, Exception: _unexpected},
         before_send=[add_headers],
         on_shutdown=[console.close],
@@ -97,10 +96,6 @@ def create_app(where: Ledger | Store[Any], settings: ConsoleSettings | None = No
 
 def _ledger_of(store: Store[Any]) -> Ledger:
     return Ledger(store.absolute_url, schema=getattr(store, "schema", "public"), create=False)
-
-
-def _templates() -> Environment:
-    return Environment(loader=PackageLoader("holdfast.console"), autoescape=True, undefined=StrictUndefined)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from holdfast.console.injected import CallerHere, ConsoleHere
 from holdfast.console.render import base_of
 from holdfast.console.security.callers import Permission
 from holdfast.console.security.login import address_of
+from holdfast.console.views.links import name_of
 from holdfast.core.errors import InputError
 
 AnyRequest = Request[Any, Any, Any]
@@ -120,7 +121,7 @@ class QueueActs(_Acts):
         data: URLEncodedBody[ActForm],
     ) -> Redirect:
         """Pause a queue."""
-        acts.pause_queue(console, caller, queue, reason=data.reason)
+        acts.pause_queue(console, caller, name_of(queue), reason=data.reason)
         return _to(request, "queues", queue)
 
     @post("/resume", sync_to_thread=True)
@@ -134,7 +135,7 @@ class QueueActs(_Acts):
     ) -> Redirect:
         """Resume a queue."""
         grant_id = number(data.grant_id, "grant_id")
-        acts.resume_queue(console, caller, queue, reason=data.reason, grant_id=grant_id)
+        acts.resume_queue(console, caller, name_of(queue), reason=data.reason, grant_id=grant_id)
         return _to(request, "queues", queue)
 
 
@@ -153,7 +154,7 @@ class SwitchActs(_Acts):
         data: URLEncodedBody[ActForm],
     ) -> Redirect:
         """Throw a switch."""
-        acts.throw_switch(console, caller, name, reason=data.reason)
+        acts.throw_switch(console, caller, name_of(name), reason=data.reason)
         return _to(request, "switches")
 
     @post("/lift", sync_to_thread=True)
@@ -167,7 +168,7 @@ class SwitchActs(_Acts):
     ) -> Redirect:
         """Lift a switch."""
         grant_id = number(data.grant_id, "grant_id")
-        acts.lift_switch(console, caller, name, reason=data.reason, grant_id=grant_id)
+        acts.lift_switch(console, caller, name_of(name), reason=data.reason, grant_id=grant_id)
         return _to(request, "switches")
 
 
@@ -186,7 +187,7 @@ class ScheduleActs(_Acts):
         data: URLEncodedBody[ActForm],
     ) -> Redirect:
         """Pause a schedule."""
-        acts.pause_schedule(console, caller, name, reason=data.reason)
+        acts.pause_schedule(console, caller, name_of(name), reason=data.reason)
         return _to(request, "schedules")
 
     @post("/resume", sync_to_thread=True)
@@ -199,7 +200,7 @@ class ScheduleActs(_Acts):
         data: URLEncodedBody[ActForm],
     ) -> Redirect:
         """Resume a schedule."""
-        acts.resume_schedule(console, caller, name, reason=data.reason)
+        acts.resume_schedule(console, caller, name_of(name), reason=data.reason)
         return _to(request, "schedules")
 
     @post("/trigger", sync_to_thread=True)
@@ -212,7 +213,7 @@ class ScheduleActs(_Acts):
         data: URLEncodedBody[ActForm],
     ) -> Redirect:
         """Submit the job of a schedule now."""
-        done = acts.trigger_schedule(console, caller, name, reason=data.reason)
+        done = acts.trigger_schedule(console, caller, name_of(name), reason=data.reason)
         return _job(request, done.job_id or 0)
 
 

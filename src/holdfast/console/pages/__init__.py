@@ -1,31 +1,41 @@
-"""The pages of the console: a list of controllers that the application mounts.
+"""The pages of the console: PAGES, controllers that the application mounts, and FORMS, those of acts with their pages.
 
-A controller declares its permission (`opt = {"permission": Permission.VIEW}`) and stays out of the OpenAPI document
-(`include_in_schema = False`). Its handlers take `console: ConsoleHere` and `caller: CallerHere` (`injected.py`) and
-return `render.page(request, "name.html", …)`.
+A controller declares its permission, leaves the schema, reads its view from `console/views` and returns a template.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from litestar import Controller
 
-from litestar import Controller, Request, get
-from litestar.response import Template
+from holdfast.console.pages.confirming import FORMS
+from holdfast.console.pages.proving import (
+    GrantPages,
+    ProofPages,
+    QuarantinePages,
+    ReplayPages,
+    SwitchPages,
+)
+from holdfast.console.pages.watching import (
+    FailurePages,
+    JobPages,
+    OverviewPage,
+    QueuePages,
+    SchedulePages,
+    WorkerPages,
+)
 
-from holdfast.console.render import page
-from holdfast.console.security.callers import Permission
+PAGES: list[type[Controller]] = [
+    OverviewPage,
+    JobPages,
+    FailurePages,
+    QueuePages,
+    SchedulePages,
+    WorkerPages,
+    QuarantinePages,
+    ReplayPages,
+    GrantPages,
+    SwitchPages,
+    ProofPages,
+]
 
-
-class Overview(Controller):
-    """The first page."""
-
-    include_in_schema = False
-    opt = {"permission": Permission.VIEW}  # noqa: RUF012 - Litestar's own convention
-
-    @get("/", sync_to_thread=True)
-    def show(self, request: Request[Any, Any, Any]) -> Template:
-        """Show the first page."""
-        return page(request, "overview.html")
-
-
-PAGES: list[type[Controller]] = [Overview]
+__all__ = ["FORMS", "PAGES"]

@@ -1,0 +1,204 @@
+"""The pages that lead to a form, each at the address that its form is posted to.
+
+Litestar cannot merge two controllers at one address, so these extend those of `console/posts.py`, and take their place.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from litestar import Controller, get
+from litestar.params import FromPath
+from litestar.response import Template
+
+from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.pages.frame import AnyRequest, confirmed, job_number, names_of, params_of, shown
+from holdfast.console.posts import GrantActs, JobActs, LedgerActs, QueueActs, ScheduleActs, SwitchActs
+from holdfast.console.security.callers import Permission
+from holdfast.console.views.confirm import (
+    confirm_grant,
+    confirm_job,
+    confirm_queue,
+    confirm_recovery,
+    confirm_replay,
+    confirm_replay_grant,
+    confirm_run,
+    confirm_schedule,
+    confirm_switch,
+    request_grant,
+)
+from holdfast.console.views.grants import grant_view
+from holdfast.console.views.jobs import text_in
+from holdfast.console.views.links import name_of
+from holdfast.console.views.replays import Draft, draft_of, replay_look
+from holdfast.core.authority import Act
+from holdfast.core.errors import InputError
+from holdfast.governance.replay.record import run_known
+from holdfast.governance.switches import require_known_switch
+from holdfast.scheduling.schedules import get as schedule_named
+from holdfast.store.verbs.known_queues import require_queue
+
+STEPS = ("select", "look", "request", "run")
+VIEW: dict[str, Any] = {"opt": {"permission": Permission.VIEW}, "include_in_schema": False, "sync_to_thread": True}
+
+
+def _act(request: AnyRequest) -> str:
+    """Return the act that an address names: its last part."""
+    return str(request.url.path).rpartition("/")[2]
+
+
+def _confirm_job_act(_forms: Controller, request: AnyRequest, console: ConsoleHere, job_id: FromPath[int]) -> Template:
+    """Confirm an act on a job."""
+    with console.store.reading() as reading:
+        view = confirm_job(reading, job_number(job_id), _act(request))
+    return confirmed(request, "/jobs", view)
+
+
+def _confirm_queue_act(_forms: Controller, request: AnyRequest, console: ConsoleHere, queue: FromPath[str]) -> Template:
+    """Confirm an act on a queue."""
+    with console.store.reading() as reading:
+        name = text_in(name_of(queue), "queue")
+        require_queue(reading, name)
+        view = confirm_queue(reading, name, _act(request))
+    return confirmed(request, "/queues", view)
+
+
+def _confirm_switch_act(_forms: Controller, request: AnyRequest, console: ConsoleHere, name: FromPath[str]) -> Template:
+    """Confirm an act on a switch."""
+    with console.store.reading() as reading:
+        switch = text_in(name_of(name), "switch")
+        require_known_switch(reading, switch)
+        view = confirm_switch(reading, switch, _act(request))
+    return confirmed(request, "/switches", view)
+
+
+def _confirm_schedule_act(
+    _forms: Controller, request: AnyRequest, console: ConsoleHere, name: FromPath[str]
+) -> Template:
+    """Confirm an act on a schedule."""
+    with console.store.reading() as reading:
+        found = schedule_named(reading, text_in(name_of(name), "schedule"))
+    return confirmed(request, "/schedules", confirm_schedule(found.name, _act(request)))
+
+
+def _confirm_replay_act(
+    _forms: Controller, request: AnyRequest, console: ConsoleHere, run_id: FromPath[str]
+) -> Template:
+    """Confirm an act on a replay."""
+    with console.store.reading() as reading:
+        run_known(reading, text_in(run_id, "run"))
+    return confirmed(request, "/replays", confirm_replay(run_id, _act(request)))
+
+
+def _confirm_grant_act(
+    _forms: Controller, request: AnyRequest, console: ConsoleHere, grant_id: FromPath[int]
+) -> Template:
+    """Confirm an act on a grant."""
+    act = _act(request)
+    with console.store.reading() as reading:
+        found = grant_view(reading, job_number(grant_id), console.store.now())
+        view = confirm_grant(reading, found.row.grant, act, password=console.accounts is not None)
+    return confirmed(request, "/grants", view, Permission.APPROVE if act == "approve" else Permission.REVOKE)
+
+
+def _new_grant(_forms: Controller, request: AnyRequest) -> Template:
+    """Request a grant for an act and a target of the address."""
+    given = params_of(request)
+    action, target = text_in(given.get("action", ""), "action"), text_in(given.get("target", ""), "target")
+    if action not in list(Act) or not target:
+        raise InputError(
+            "The address needs an action and a target.", next_step=f"Use one of {', '.join(Act)} as the action."
+        )
+    plan = text_in(given.get("plan", ""), "plan")
+    return confirmed(request, "/grants", request_grant(action, target, back="/grants", plan=plan))
+
+
+def _confirm_recovery(_forms: Controller, request: AnyRequest, console: ConsoleHere) -> Template:
+    """Confirm a recovery of expired leases."""
+    with console.store.reading() as reading:
+        _, expired = reading.lists.leases(console.store.now())
+    return confirmed(request, "/workers", confirm_recovery(expired))
+
+
+def _new_replay(_forms: Controller, request: AnyRequest, console: ConsoleHere, caller: CallerHere) -> Template:
+    """Lead from a selection through a dry run and a grant to the run."""
+    given = params_of(request)
+    step = given.get("step") or "select"
+    if step not in STEPS:
+        raise InputError(f"Unknown step; use one of {', '.join(STEPS)}.", context={"field": "step"})
+    draft = draft_of(given, console.store.now())
+    if step == "select":
+        with console.store.reading() as reading:
+            names = names_of(reading)
+        return shown(request, "replay_new.html", "/replays", step=step, draft=draft, look=None, **names)
+    look = replay_look(console.store, draft, actor=caller.actor)
+    if step == "run":
+        return confirmed(request, "/replays", confirm_run(look))
+    if step == "request":
+        return confirmed(request, "/replays", confirm_replay_grant(look))
+    return shown(request, "replay_new.html", "/replays", step=step, draft=draft, look=look, command=_command(draft))
+
+
+def _command(draft: Draft) -> str:
+    """Return the command that makes the same dry run."""
+    flags = {
+        "--operation": draft.operation,
+        "--queue": draft.queue,
+        "--error-code": draft.code,
+        "--created-after": draft.since,
+        "--created-before": draft.until,
+        "--limit": None if draft.limit is None else str(draft.limit),
+    }
+    named = [f"{flag} {shlex.quote(value)}" for flag, value in flags.items() if value]
+    return " ".join(["holdfast replay dry-run", *named])
+
+
+class JobForms(JobActs):
+    """The acts on a job, and the pages that confirm them."""
+
+    page_retry, page_cancel, page_quarantine, page_revoke, page_release = (
+        get(f"/{act}", **VIEW)(_confirm_job_act) for act in ("retry", "cancel", "quarantine", "revoke", "release")
+    )
+
+
+class QueueForms(QueueActs):
+    """The acts on a queue, and the pages that confirm them."""
+
+    page_pause, page_resume = (get(f"/{act}", **VIEW)(_confirm_queue_act) for act in ("pause", "resume"))
+
+
+class SwitchForms(SwitchActs):
+    """The acts on a switch, and the pages that confirm them."""
+
+    page_throw, page_lift = (get(f"/{act}", **VIEW)(_confirm_switch_act) for act in ("throw", "lift"))
+
+
+class ScheduleForms(ScheduleActs):
+    """The acts on a schedule, and the pages that confirm them."""
+
+    page_pause, page_resume, page_trigger = (
+        get(f"/{act}", **VIEW)(_confirm_schedule_act) for act in ("pause", "resume", "trigger")
+    )
+
+
+class LedgerForms(LedgerActs):
+    """The acts on what spans the ledger, and the pages that lead to them."""
+
+    page_stop, page_continue = (
+        get(f"/replays/{{run_id:str}}/{act}", **VIEW)(_confirm_replay_act) for act in ("stop", "continue")
+    )
+    page_recover = get("/recover", **VIEW)(_confirm_recovery)
+    page_replay = get("/replays/new", **VIEW)(_new_replay)
+
+
+class GrantForms(GrantActs):
+    """The acts on a grant, and the pages that lead to them."""
+
+    page_approve, page_revoke = (
+        get(f"/{{grant_id:int}}/{act}", **VIEW)(_confirm_grant_act) for act in ("approve", "revoke")
+    )
+    page_new = get("/new", **VIEW)(_new_grant)
+
+
+FORMS: list[type[Controller]] = [JobForms, QueueForms, SwitchForms, ScheduleForms, LedgerForms, GrantForms]

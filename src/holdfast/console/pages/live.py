@@ -1,0 +1,144 @@
+"""One snapshot of the ledger for all viewers, and the stream that tells browsers about it.
+
+Invariants: however many viewers there are, the ledger is read once in SNAPSHOT_S, and only while there are any; the
+last snapshot stays while the database is away, with its time; a stream ends after STREAM_S, so that its reader is known
+anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from litestar.response.sse import ServerSentEventMessage
+
+from holdfast.console.context import Console
+from holdfast.console.templating import rendered
+from holdfast.console.views.failures import SHARED_S, FailedGroups, failure_groups
+from holdfast.console.views.overview import Overview, ledger_of, overview
+from holdfast.core.errors import GovernanceError, HoldfastError
+
+logger = logging.getLogger("holdfast")
+
+SNAPSHOT_S = 2.0
+PING_S = 15.0
+STREAM_S = 600.0
+STREAMS_MAX = 1000
+
+
+class Snapshot:
+    """An overview, and its parts as HTML, rendered once for each base path."""
+
+    def __init__(self, view: Overview, *, stale: bool, now: datetime) -> None:
+        self.view, self.stale, self.now = view, stale, now
+        self._parts: dict[tuple[str, str], str] = {}
+
+    def part(self, template: str, base: str) -> str:
+        """Return a part of a page."""
+        key = template, base
+        if key not in self._parts:
+            self._parts[key] = rendered(
+                template, view=self.view, frame=self.view, base=base, now=self.now, at=self.view.at, stale=self.stale,
+                here=None,
+            )  # fmt: skip
+        return self._parts[key]
+
+
+class Live:
+    """The shared snapshot of one console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lock = threading.Lock()
+        self._made: Overview | None = None
+        self._made_at = 0.0
+        self._groups: FailedGroups | None = None
+        self._grouped_at = 0.0
+        self._streams = 0
+        self._shared: asyncio.Task[Snapshot] | None = None
+        self._shared_at = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def groups(self) -> FailedGroups:
+        """Return the failures in groups, at most SHARED_S old."""
+        with self._lock:
+            return self._fresh_groups()
+
+    def overview(self) -> Overview:
+        """Return the overview, at most SNAPSHOT_S old. Raise StoreError if the database is away and there is none."""
+        with self._lock:
+            if self._made is None or time.monotonic() - self._made_at >= SNAPSHOT_S:
+                groups, store = self._fresh_groups(), self._console.store
+                with store.reading() as reading:
+                    self._made = overview(reading, groups, ledger_of(reading, self._console.name), store.now())
+                self._made_at = time.monotonic()
+            return self._made
+
+    def _fresh_groups(self) -> FailedGroups:
+        if self._groups is None or time.monotonic() - self._grouped_at >= SHARED_S:
+            store = self._console.store
+            with store.reading() as reading:
+                self._groups = failure_groups(reading, store.now())
+            self._grouped_at = time.monotonic()
+        return self._groups
+
+    def snapshot(self) -> Snapshot:
+        """Return a snapshot; if the database is away, the last one, marked as stale."""
+        try:
+            view = self.overview()
+            return Snapshot(view, stale=False, now=view.at)
+        except HoldfastError:
+            if self._made is None:
+                raise
+            return Snapshot(self._made, stale=True, now=self._console.store.now())
+
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    async def stream(self, page: str, base: str) -> AsyncIterator[ServerSentEventMessage]:
+        """Yield what changes on a page, every SNAPSHOT_S; raise GovernanceError if there are too many streams."""
+        if self._streams >= STREAMS_MAX:
+            raise GovernanceError(
+                f"{STREAMS_MAX} pages are live already.", code="streams_exhausted", next_step="Reload the page later."
+            )
+        self._streams += 1
+        return self._events(page, base)
+
+    async def _events(self, page: str, base: str) -> AsyncIterator[ServerSentEventMessage]:
+        ends, pinged = time.monotonic() + STREAM_S, time.monotonic()
+        try:
+            while time.monotonic() < ends:
+                await asyncio.sleep(SNAPSHOT_S)
+                try:
+                    snapshot = await self._next()
+                except HoldfastError:
+                    snapshot = None
+                if snapshot is not None:
+                    yield ServerSentEventMessage(event="clock", data=snapshot.part("clock.html", base))
+                    if not snapshot.stale:
+                        yield ServerSentEventMessage(event="nav", data=snapshot.part("nav.html", base))
+                        if page == "overview":
+                            yield ServerSentEventMessage(
+                                event="overview", data=snapshot.part("overview_live.html", base)
+                            )
+                        else:
+                            yield ServerSentEventMessage(event="tick", data=str(snapshot.view.at))
+                if time.monotonic() - pinged >= PING_S:
+                    pinged = time.monotonic()
+                    yield ServerSentEventMessage(comment="ping")
+        finally:
+            self._streams -= 1
+
+    async def _next(self) -> Snapshot:
+        """Return the snapshot that all streams of this moment share."""
+        loop = asyncio.get_running_loop()
+        old = self._shared is None or self._loop is not loop or time.monotonic() - self._shared_at >= SNAPSHOT_S / 2
+        if old:
+            self._loop, self._shared_at = loop, time.monotonic()
+            self._shared = loop.create_task(asyncio.to_thread(self.snapshot))
+        if self._shared is None:
+            raise asyncio.CancelledError
+        return await asyncio.shield(self._shared)

@@ -1,0 +1,104 @@
+"""The pages that prove and govern: quarantine, replays, grants, switches, journal, checks and machines."""
+
+from __future__ import annotations
+
+from litestar import get
+from litestar.params import FromPath
+from litestar.response import Template
+
+from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.pages.frame import AnyRequest, Page, job_number, params_of, shown
+from holdfast.console.views.grants import grant_view, grants_view
+from holdfast.console.views.jobs import number_in
+from holdfast.console.views.journal import checks_view, journal_view
+from holdfast.console.views.machines import machines_view
+from holdfast.console.views.quarantine import quarantine_view
+from holdfast.console.views.replays import run_view, runs_view
+from holdfast.console.views.switches import switches_view
+from holdfast.core.machines import MACHINES
+
+
+class QuarantinePages(Page):
+    """What was taken out."""
+
+    @get("/quarantine", sync_to_thread=True)
+    def show(self, request: AnyRequest, console: ConsoleHere) -> Template:
+        """Show a page of quarantined jobs."""
+        with console.store.reading() as reading:
+            view = quarantine_view(reading, params_of(request), console.store.now())
+        return shown(request, "quarantine.html", "/quarantine", view=view)
+
+
+class ReplayPages(Page):
+    """Replays: the list, and one run."""
+
+    @get("/replays", sync_to_thread=True)
+    def show(self, request: AnyRequest, console: ConsoleHere) -> Template:
+        """Show the newest replays."""
+        with console.store.reading() as reading:
+            view = runs_view(reading, console.store.now())
+        return shown(request, "replays.html", "/replays", view=view)
+
+    @get("/replays/{run_id:str}", sync_to_thread=True)
+    def one(self, request: AnyRequest, console: ConsoleHere, run_id: FromPath[str]) -> Template:
+        """Show one replay."""
+        view = run_view(console.store, run_id, console.store.now())
+        live = "tick" if view.report.state == "running" else None
+        return shown(request, "replay.html", "/replays", live=live, view=view)
+
+
+class GrantPages(Page):
+    """Grants."""
+
+    @get("/grants", sync_to_thread=True)
+    def show(self, request: AnyRequest, console: ConsoleHere) -> Template:
+        """Show what waits for an approver, and a page of all grants."""
+        text = params_of(request).get("before")
+        before = number_in(text, "before") if text else None
+        with console.store.reading() as reading:
+            view = grants_view(reading, console.store.now(), before=before)
+        return shown(request, "grants.html", "/grants", view=view)
+
+    @get("/grants/{grant_id:int}", sync_to_thread=True)
+    def one(self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, grant_id: FromPath[int]) -> Template:
+        """Show one grant."""
+        with console.store.reading() as reading:
+            view = grant_view(reading, job_number(grant_id), console.store.now())
+        own = view.row.grant.requested_by == caller.actor and view.environment != "dev"
+        return shown(request, "grant.html", "/grants", view=view, own=own)
+
+
+class SwitchPages(Page):
+    """Switches."""
+
+    @get("/switches", sync_to_thread=True)
+    def show(self, request: AnyRequest, console: ConsoleHere) -> Template:
+        """Show the switches that are on, the last ones that were lifted, and those that could be thrown."""
+        with console.store.reading() as reading:
+            view = switches_view(reading, console.store.now())
+        return shown(request, "switches.html", "/switches", view=view)
+
+
+class ProofPages(Page):
+    """The journal, the checks and the machines."""
+
+    @get("/journal", sync_to_thread=True)
+    def journal(self, request: AnyRequest, console: ConsoleHere) -> Template:
+        """Show a page of the journal."""
+        with console.store.reading() as reading:
+            view = journal_view(reading, params_of(request), console.store.now())
+        return shown(request, "journal.html", "/journal", view=view, machine_names=list(MACHINES))
+
+    @get("/checks", sync_to_thread=True)
+    def checks(self, request: AnyRequest, console: ConsoleHere) -> Template:
+        """Show seals, duties and invariants; with `run=quick`, run the quick checks."""
+        run = params_of(request).get("run") == "quick"
+        view = checks_view(console.store, console.store.now(), run=run)
+        return shown(request, "checks.html", "/checks", view=view)
+
+    @get("/machines", sync_to_thread=True)
+    def machines(self, request: AnyRequest, console: ConsoleHere) -> Template:
+        """Show every machine as a drawing."""
+        with console.store.reading() as reading:
+            view = machines_view(reading)
+        return shown(request, "machines.html", "/machines", view=view)

@@ -1,0 +1,1 @@
+"""What the pages show: pure functions from a reading of the ledger and parsed filters to structs, without HTTP."""

@@ -1,0 +1,94 @@
+"""What moved in the last hour, minute by minute.
+
+Invariants: a bucket counts moves of jobs between two states in one minute; levels are computed backwards from the
+present counts, so that the last value of a level is the present count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from holdfast.core.machines import JobState
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.watch import recent_moves
+
+MINUTES = 60
+READ_MAX = 20_000  # entries of the journal that are read for one hour
+RATE_MINUTES = 5  # over which a rate is averaged
+
+
+class Bucket(NamedTuple):
+    """Moves of jobs of one operation and queue between two states in one minute."""
+
+    minute: datetime
+    operation: str
+    queue: str
+    source: str | None
+    target: str
+    n: int
+
+
+class Activity:
+    """The moves of the last hour, by queue and by state; index 59 is the present minute."""
+
+    def __init__(self, buckets: Iterable[Bucket], now: datetime) -> None:
+        self.now = now
+        self._into: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
+        self._net: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
+        self._done: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
+        self._failed: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
+        last = minute_of(now)
+        for bucket in buckets:
+            place = MINUTES - 1 - int((last - bucket.minute).total_seconds() // 60)
+            if not 0 <= place < MINUTES:
+                continue
+            self._into[bucket.target][place] += bucket.n
+            self._net[bucket.target][place] += bucket.n
+            if bucket.source is not None:
+                self._net[bucket.source][place] -= bucket.n
+            if bucket.target == JobState.SUCCEEDED:
+                self._done[bucket.queue][place] += bucket.n
+            elif bucket.source == JobState.RUNNING and bucket.target in (JobState.FAILED, JobState.QUARANTINED):
+                self._failed[bucket.queue][place] += bucket.n
+
+    def into(self, state: JobState) -> list[int]:
+        """Return how many jobs entered a state, minute by minute."""
+        return list(self._into[state])
+
+    def level(self, state: JobState, present: int) -> list[int]:
+        """Return how many jobs were in a state at the end of each minute."""
+        levels, level = [], present
+        for change in reversed(self._net[state]):
+            levels.append(max(0, level))
+            level -= change
+        return levels[::-1]
+
+    def done(self, queue: str) -> list[int]:
+        """Return how many jobs of a queue succeeded, minute by minute."""
+        return list(self._done[queue])
+
+    def failed(self, queue: str) -> list[int]:
+        """Return how many jobs of a queue ended as failed or quarantined, minute by minute."""
+        return list(self._failed[queue])
+
+    def rate(self, queue: str) -> float:
+        """Return how many jobs of a queue succeeded a minute, over the last whole minutes."""
+        return sum(self._done[queue][-1 - RATE_MINUTES : -1]) / RATE_MINUTES
+
+
+def minute_of(moment: datetime) -> datetime:
+    """Return the minute that a time is in."""
+    return moment.replace(second=0, microsecond=0)
+
+
+def last_hour(reading: Reading, now: datetime) -> Activity:
+    """Return the moves of the last hour, as far as they are among the newest entries of the journal."""
+    since = minute_of(now) - timedelta(minutes=MINUTES - 1)
+    counted: Mapping[tuple[datetime, str, str, str | None, str], int] = Counter(
+        (minute_of(move.at), move.operation, move.queue, move.source, move.target)
+        for move in recent_moves(reading, since, limit=READ_MAX)
+    )
+    return Activity((Bucket(*key, n) for key, n in counted.items()), now)

@@ -1,0 +1,485 @@
+"""Pages that confirm an act: what will happen, to what, on which ledger, and what it takes.
+
+Invariants: a confirmation names the record and the environment; it carries the version that was shown, so that a move
+made meanwhile is refused; it acts only when its form is posted.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import msgspec
+
+from holdfast.console.views.links import path
+from holdfast.console.views.replays import ReplayLook
+from holdfast.console.views.words import counted, number
+from holdfast.core.authority import Act
+from holdfast.core.environments import DEV, PROD
+from holdfast.core.errors import InputError
+from holdfast.core.governed import Grant
+from holdfast.core.machines import GrantState, JobState
+from holdfast.core.records import Job
+from holdfast.core.selection import ReplayReason
+from holdfast.governance.approval import environment_of
+from holdfast.governance.quarantine import JOB_TARGET
+from holdfast.governance.reasons import Reason
+from holdfast.governance.switches import OPERATION, PAUSE_TARGET, TARGET
+from holdfast.store.transaction import Reading
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of a form."""
+
+    name: str
+    label: str
+    kind: str = "text"  # text, textarea, password or select
+    value: str = ""
+    help: str = ""
+    required: bool = True
+    options: tuple[str, ...] = ()
+
+
+class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a page of confirmation shows."""
+
+    title: str
+    subject: str
+    says: str
+    facts: tuple[str, ...] = ()
+    action: str  # the address that the form is posted to
+    back: str
+    button: str
+    tone: str = "go"
+    governed: bool = False
+    hidden: tuple[tuple[str, str], ...] = ()
+    fields: tuple[Field, ...] = ()
+    command: str = ""
+
+
+REASON = Field(name="reason", label="Reason", kind="textarea", help="It is stored in the journal with your name.")
+
+
+def _require(known: bool, message: str, next_step: str) -> None:  # noqa: FBT001 - the condition
+    if not known:
+        raise InputError(message, next_step=next_step)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Jobs
+
+
+def confirm_job(reading: Reading, job_id: int, act: str) -> Confirmation:
+    """Return the confirmation of an act on a job; raise InputError if its state does not allow it."""
+    job = reading.jobs.get(job_id)
+    makers = {"retry": _retry, "cancel": _cancel, "quarantine": _quarantine, "revoke": _revoke}
+    if act == "release":
+        return _release(reading, job)
+    return makers[act](job)
+
+
+def _of_job(
+    job: Job,
+    act: str,
+    *,
+    title: str,
+    says: str,
+    button: str,
+    facts: tuple[str, ...] = (),
+    tone: str = "go",
+    fields: tuple[Field, ...] = (REASON,),
+    also: tuple[tuple[str, str], ...] = (),
+    command: str = "",
+) -> Confirmation:
+    page = f"/jobs/{job.job_id}"
+    return Confirmation(
+        title=title,
+        subject=f"Job {job.job_id} ({job.operation})",
+        says=says,
+        facts=facts,
+        action=f"{page}/{act}",
+        back=page,
+        button=button,
+        tone=tone,
+        hidden=(("version", str(job.version)), *also),
+        fields=fields,
+        governed=act == "release",
+        command=command or f"holdfast {act} {job.job_id} --reason TEXT",
+    )
+
+
+def _retry(job: Job) -> Confirmation:
+    _require(
+        job.state is JobState.FAILED and job.may_replay,
+        f"Job {job.job_id} is {job.state}; only a failed job with attempts left can be retried.",
+        f"See /jobs/{job.job_id}.",
+    )
+    left = job.max_attempts + job.replay_attempts - job.spent
+    return _of_job(
+        job,
+        "retry",
+        title=f"Retry job {job.job_id}",
+        says="It becomes pending and runs as soon as a worker is free.",
+        facts=(
+            f"{job.spent} attempts used, {left} left. Its effects still take place once.",
+            f"Last error: {job.last_error_code or 'none'}.",
+        ),
+        button="Retry the job",
+    )
+
+
+def _cancel(job: Job) -> Confirmation:
+    _require(
+        job.state in (JobState.PENDING, JobState.RUNNING, JobState.FAILED),
+        f"Job {job.job_id} is {job.state} and cannot be cancelled.",
+        f"See /jobs/{job.job_id}.",
+    )
+    running = job.state is JobState.RUNNING
+    says = (
+        "Its worker is requested to stop. If the attempt commits first, the job succeeds; else it goes to quarantine."
+        if running
+        else "It goes to quarantine; only a release brings it back."
+    )
+    return _of_job(job, "cancel", title=f"Cancel job {job.job_id}", says=says, button="Cancel the job", tone="bad")
+
+
+def _quarantine(job: Job) -> Confirmation:
+    _require(
+        job.state in (JobState.PENDING, JobState.FAILED),
+        f"Job {job.job_id} is {job.state}; only a pending or failed job can be quarantined.",
+        f"See /jobs/{job.job_id}.",
+    )
+    codes = tuple(sorted(str(one) for one in Reason if one != Reason.CANCELLED))
+    code = Field(name="code", label="Code", kind="select", options=codes, value=codes[0])
+    return _of_job(
+        job,
+        "quarantine",
+        title=f"Quarantine job {job.job_id}",
+        says="It does not run until it is released.",
+        button="Quarantine the job",
+        tone="bad",
+        fields=(code, REASON),
+        command=f"holdfast quarantine add {job.job_id} CODE --reason TEXT",
+    )
+
+
+def _revoke(job: Job) -> Confirmation:
+    _require(
+        job.state is JobState.RUNNING,
+        f"Job {job.job_id} is {job.state}; it holds no lease.",
+        f"See /jobs/{job.job_id}.",
+    )
+    return _of_job(
+        job,
+        "revoke",
+        title=f"End the attempt of job {job.job_id}",
+        says="The lease is taken from its worker, which can no longer write anything for the job. The attempt counts.",
+        button="End the attempt",
+        tone="bad",
+    )
+
+
+def _release(reading: Reading, job: Job) -> Confirmation:
+    _require(
+        job.state is JobState.QUARANTINED and not job.slimmed,
+        f"Job {job.job_id} is {job.state}"
+        + (
+            " and its payload is gone; it cannot be released."
+            if job.slimmed
+            else "; only a quarantined job is released."
+        ),
+        f"See /jobs/{job.job_id}.",
+    )
+    target = f"{JOB_TARGET}{job.job_id}"
+    made = _governed(reading, Act.RELEASE, target, back=f"/jobs/{job.job_id}")
+    if made is not None:
+        return made
+    grant = _active(reading, Act.RELEASE, target)
+    return _of_job(
+        job,
+        "release",
+        title=f"Release job {job.job_id}",
+        says="It becomes pending and runs again.",
+        facts=(_under(grant),),
+        button="Release the job",
+        also=_grant_field(grant),
+        command=f"holdfast quarantine release {job.job_id} --reason TEXT",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Governed acts: with a grant they are confirmed, without one the grant is requested
+
+
+def _active(reading: Reading, act: Act, target: str) -> Grant | None:
+    now = reading.now()
+    found = [
+        grant
+        for grant in reading.grants.open_for(act, target)
+        if grant.state is GrantState.ACTIVE and grant.expires_at > now
+    ]
+    return found[-1] if found else None
+
+
+def _governed(reading: Reading, act: Act, target: str, *, back: str) -> Confirmation | None:
+    """Return the request of a grant if the environment needs one and there is none; None if the act can go on."""
+    if environment_of(reading) == DEV or _active(reading, act, target) is not None:
+        return None
+    waiting = [g for g in reading.grants.open_for(act, target) if g.expires_at > reading.now()]
+    return request_grant(act, target, back=back, waiting=waiting[-1] if waiting else None)
+
+
+def _under(grant: Grant | None) -> str:
+    if grant is None:
+        return "In dev no other person has to approve: a grant is made and used at once, and the journal says so."
+    return f"It uses grant {grant.grant_id}, approved by {grant.approved_by}."
+
+
+def _grant_field(grant: Grant | None) -> tuple[tuple[str, str], ...]:
+    return () if grant is None else (("grant_id", str(grant.grant_id)),)
+
+
+def request_grant(act: str, target: str, *, back: str, plan: str = "", waiting: Grant | None = None) -> Confirmation:
+    """Return the page that requests a grant for one act on one target."""
+    facts = ("Another person must approve it before the act.",)
+    if waiting is not None:
+        facts = (f"Grant {waiting.grant_id} for this already waits for an approver: see /grants/{waiting.grant_id}.",)
+    return Confirmation(
+        title="Request a grant",
+        subject=f"{act} of {target}",
+        says=f"A grant permits {act} of {target}, once, until it expires.",
+        facts=facts,
+        action="/grants/new",
+        back=back,
+        button="Request the grant",
+        governed=True,
+        hidden=(("action", str(act)), ("target", target), *((("plan", plan),) if plan else ())),
+        fields=(
+            REASON,
+            Field(
+                name="rollback_plan",
+                label="How it is undone",
+                kind="textarea",
+                help="What you do if it turns out to be wrong.",
+            ),
+            Field(name="ttl_minutes", label="Expires after, in minutes", value="120"),
+        ),
+        command=f"holdfast grant request {act} {shlex.quote(target)} --executor NAME"
+        " --rollback-plan TEXT --reason TEXT",
+    )
+
+
+def confirm_grant(reading: Reading, grant: Grant, act: str, *, password: bool) -> Confirmation:
+    """Return the confirmation of an approval or a revocation."""
+    page = f"/grants/{grant.grant_id}"
+    exact = f"{grant.action} of {grant.target}, for {grant.requested_by}: “{grant.reason}”"
+    if act == "revoke":
+        return Confirmation(
+            title=f"Revoke grant {grant.grant_id}",
+            subject=f"Grant {grant.grant_id}",
+            says="It can no longer be approved or used.",
+            facts=(exact,),
+            action=f"{page}/revoke",
+            back=page,
+            button="Revoke the grant",
+            tone="bad",
+            fields=(REASON,),
+            command=f"holdfast grant revoke {grant.grant_id} --reason TEXT",
+        )
+    asked = Field(name="password", label="Your password", kind="password", help="It proves that it is you.")
+    return Confirmation(
+        title=f"Approve grant {grant.grant_id}",
+        subject=f"Grant {grant.grant_id}",
+        says=f"You permit exactly this, once: {exact}.",
+        facts=(f"It is for the {environment_of(reading)} ledger. The page of the grant has its exact words.",),
+        action=f"{page}/approve",
+        back=page,
+        button="Approve the grant",
+        governed=True,
+        fields=(msgspec.structs.replace(REASON, required=False), *((asked,) if password else ())),
+        command=f"holdfast grant approve {grant.grant_id} --reason TEXT",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Queues, switches, schedules, recovery
+
+
+def confirm_queue(reading: Reading, queue: str, act: str) -> Confirmation:
+    """Return the confirmation of a pause or a resume."""
+    page = path("/queues", queue)
+    pending = sum(c.n for c in reading.counts.current() if c.queue == queue and c.state is JobState.PENDING)
+    if act == "pause":
+        return Confirmation(
+            title=f"Pause queue {queue}",
+            subject=f"Queue {queue}",
+            says="None of its jobs starts until it is resumed. Running jobs continue.",
+            facts=(f"{counted(pending, 'job is', 'jobs are')} pending in it.",),
+            action=f"{page}/pause",
+            back=page,
+            button="Pause the queue",
+            tone="bad",
+            fields=(REASON,),
+            command=f"holdfast pause --queue {shlex.quote(queue)} --reason TEXT",
+        )
+    target = PAUSE_TARGET + queue
+    wanted = _governed(reading, Act.LIFT, target, back=page)
+    if wanted is not None:
+        return wanted
+    grant = _active(reading, Act.LIFT, target)
+    return Confirmation(
+        title=f"Resume queue {queue}",
+        subject=f"Queue {queue}",
+        says=f"Its {counted(pending, 'pending job starts', 'pending jobs start')} as workers are free.",
+        facts=(_under(grant),),
+        action=f"{page}/resume",
+        back=page,
+        button="Resume the queue",
+        governed=True,
+        hidden=_grant_field(grant),
+        fields=(REASON,),
+        command=f"holdfast resume --queue {shlex.quote(queue)} --reason TEXT",
+    )
+
+
+def confirm_switch(reading: Reading, name: str, act: str) -> Confirmation:
+    """Return the confirmation of a throw or a lift."""
+    page = path("/switches", name)
+    stops = name.removeprefix(OPERATION) if name.startswith(OPERATION) else None
+    held = sum(c.n for c in reading.counts.current() if c.operation == stops and c.state is JobState.PENDING)
+    dev = environment_of(reading) == DEV
+    if act == "throw":
+        what = f"No job of {stops} starts" if stops else "What it names stops"
+        return Confirmation(
+            title=f"Throw {name}",
+            subject=f"Switch {name}",
+            says=f"{what} until it is lifted{'' if dev else ', which takes a grant'}. Running jobs continue.",
+            facts=(f"{counted(held, 'job is', 'jobs are')} pending now.",) if stops else (),
+            action=f"{page}/throw",
+            back="/switches",
+            button="Throw the switch",
+            tone="bad",
+            fields=(REASON,),
+            command=f"holdfast switch throw {shlex.quote(name)} --reason TEXT",
+        )
+    wanted = _governed(reading, Act.LIFT, TARGET + name, back="/switches")
+    if wanted is not None:
+        return wanted
+    grant = _active(reading, Act.LIFT, TARGET + name)
+    return Confirmation(
+        title=f"Lift {name}",
+        subject=f"Switch {name}",
+        says=f"{counted(held, 'pending job', 'pending jobs')} may start at once." if stops else "It no longer stops.",
+        facts=(_under(grant),),
+        action=f"{page}/lift",
+        back="/switches",
+        button="Lift the switch",
+        governed=True,
+        hidden=_grant_field(grant),
+        fields=(REASON,),
+        command=f"holdfast switch lift {shlex.quote(name)} --reason TEXT",
+    )
+
+
+_SCHEDULE = {
+    "pause": ("Pause", "Its ticks do not fire, and are not made up for later.", "bad"),
+    "resume": ("Resume", "It fires again from its next tick on.", "go"),
+    "trigger": ("Run", "Its job is submitted now, beside its ticks.", "go"),
+}
+
+
+def confirm_schedule(name: str, act: str) -> Confirmation:
+    """Return the confirmation of an act on a schedule."""
+    word, says, tone = _SCHEDULE[act]
+    return Confirmation(
+        title=f"{word} schedule {name}",
+        subject=f"Schedule {name}",
+        says=says,
+        action=path("/schedules", name, act),
+        back="/schedules",
+        button=f"{word} the schedule",
+        tone=tone,
+        fields=(REASON,),
+        command=f"holdfast schedules {act} {shlex.quote(name)}",
+    )
+
+
+def confirm_recovery(expired: int) -> Confirmation:
+    """Return the confirmation of a recovery."""
+    return Confirmation(
+        title="Recover stalled jobs",
+        subject=counted(expired, "expired lease"),
+        says="A committed attempt is finished. Any other job becomes pending again if it has attempts left.",
+        facts=("Only expired leases are taken, never a long run. A running worker does this by itself.",),
+        action="/recover",
+        back="/workers",
+        button="Recover",
+        fields=(REASON,),
+        command="holdfast recover",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Replays
+
+
+def confirm_run(look: ReplayLook) -> Confirmation:
+    """Return the confirmation of a replay: in prod the number of jobs is typed."""
+    run, draft = look.run, look.draft
+    typed = run.environment == PROD
+    hidden = [(name, value) for name, value in draft.given]
+    hidden += [("candidates_hash", run.candidates_hash)]
+    hidden += [] if typed else [("total", str(run.total))]
+    if look.grant is not None and look.grant.state is GrantState.ACTIVE:
+        hidden += [("grant_id", str(look.grant.grant_id))]
+    count = Field(name="total", label=f"Type {run.total} to begin", help="The number of jobs that will run again.")
+    reasons = tuple(str(one) for one in ReplayReason if not (typed and one is ReplayReason.TEST))
+    return Confirmation(
+        title=f"Run {counted(run.total, 'job')} again",
+        subject=f"Replay of {counted(run.total, 'failed job')}",
+        says=f"{number(run.total)} failed jobs become pending, in {counted(run.batches, 'batch', 'batches')}"
+        f" of at most {number(run.batch_size)}.",
+        facts=("Their effects still take place once each. It can be stopped between batches.",),
+        action="/replays/new",
+        back=draft.address("look"),
+        button=f"Run {counted(run.total, 'job')}",
+        governed=run.grant_needed,
+        hidden=tuple(hidden),
+        fields=(
+            *((count,) if typed else ()),
+            Field(name="replay_reason", label="Kind of reason", kind="select", options=reasons, value="incident"),
+            REASON,
+        ),
+        command="holdfast replay run --dry-run-file FILE --reason TEXT",
+    )
+
+
+def confirm_replay_grant(look: ReplayLook) -> Confirmation:
+    """Return the page that requests the grant for a replay."""
+    needed = look.wanted
+    return request_grant(str(needed.act), needed.target, back=look.draft.address("look"), plan=needed.plan or "")
+
+
+def confirm_replay(run_id: str, act: str) -> Confirmation:
+    """Return the confirmation to stop or continue a replay."""
+    page = path("/replays", run_id)
+    if act == "stop":
+        return Confirmation(
+            title=f"Stop {run_id}",
+            subject=f"Replay {run_id}",
+            says="It ends before its next batch. What ran stays done; it can be continued.",
+            action=f"{page}/stop",
+            back=page,
+            button="Stop the replay",
+            tone="bad",
+            fields=(REASON,),
+        )
+    return Confirmation(
+        title=f"Continue {run_id}",
+        subject=f"Replay {run_id}",
+        says="It continues after its last batch, on its first terms.",
+        action=f"{page}/continue",
+        back=page,
+        button="Continue the replay",
+        fields=(REASON,),
+        command=f"holdfast replay run --continue {shlex.quote(run_id)} --reason TEXT --confirm",
+    )

@@ -1,0 +1,151 @@
+"""Failures that are alike: failed jobs, grouped by operation, error code and the pattern of their message.
+
+Invariants: grouping reads the newest GROUPED failed jobs and says so when there are more; the same three values always
+give the same group; a pattern holds nothing of a message that differs between two jobs of the kinds it knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.console.views.charts import BARS, Sparkline, sparkline
+from holdfast.core.errors import RecordNotFoundError
+from holdfast.core.records import Job
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.watch import FailedFact, failed_facts
+
+GROUPED = 50_000  # the newest failed jobs that are grouped
+SHARED_S = 15.0  # how long groups are shared between viewers
+PATTERN_MAX = 200
+SAMPLES = 3
+HOUR = timedelta(hours=1)
+OPENS, CLOSES = "\u2039", "\u203a"  # around the kind of what differs
+
+# What differs between messages of the same failure, the most specific first.
+_RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (mark, re.compile(pattern))
+    for mark, pattern in (
+        ("uuid", r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"),
+        ("time", r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\b"),
+        ("email", r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
+        ("key", r"(?<=://)([\w.-]+(?::\d+)?)/[^\s'\",;)]*"),
+        ("str", r"'[^']*'|\"[^\"]*\"|“[^”]*”"),
+        ("ip", r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"),
+        ("hex", r"\b0x[0-9a-fA-F]+\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b"),
+        ("path", r"(?<![\w/])/(?:[\w.@-]+/)+[\w.@-]*"),
+        ("n", r"(?<![\w.])[+-]?\d+(?:[.,]\d+)*(?=[a-zA-Z%]{0,3}\b|%|\W|$)"),
+    )
+)
+RULE = "operation, error code, and the message with each of these replaced: " + ", ".join(
+    f"{OPENS}{mark}{CLOSES}" for mark, _ in _RULES
+)
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Failed jobs that are alike."""
+
+    hash: str
+    operation: str
+    code: str
+    pattern: str
+    queues: tuple[str, ...]
+    jobs: int
+    last_hour: int
+    trend: Sparkline
+    first_at: datetime
+    last_at: datetime
+    samples: tuple[int, ...]  # ids of jobs: the newest, one from the middle, the oldest
+
+
+class FailedGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """All groups, the largest first."""
+
+    groups: tuple[Group, ...]
+    total: int  # how many groups there are, if only some are shown
+    jobs: int  # how many failed jobs were grouped
+    cut: bool  # there are more failed jobs: only the newest were grouped
+    at: datetime
+
+
+def pattern_of(message: str | None) -> str:
+    """Return the pattern of an error message: its first line, with what differs between jobs replaced by its kind."""
+    text = (message or "").partition("\n")[0].strip()
+    for mark, pattern in _RULES:
+        text = pattern.sub(rf"\1/{OPENS}key{CLOSES}" if mark == "key" else f"{OPENS}{mark}{CLOSES}", text)
+    return text if len(text) <= PATTERN_MAX else text[: PATTERN_MAX - 1] + "…"
+
+
+def group_hash(operation: str, code: str, pattern: str) -> str:
+    """Return the name of a group in addresses."""
+    return hashlib.sha256(f"{operation}\x1f{code}\x1f{pattern}".encode()).hexdigest()[:12]
+
+
+def failure_groups(reading: Reading, now: datetime) -> FailedGroups:
+    """Return the groups of the newest failed jobs."""
+    facts = failed_facts(reading, limit=GROUPED + 1)
+    cut = len(facts) > GROUPED
+    found = tuple(grouped(facts[:GROUPED], now))
+    return FailedGroups(groups=found, total=len(found), jobs=min(len(facts), GROUPED), cut=cut, at=now)
+
+
+def grouped(facts: Iterable[FailedFact], now: datetime) -> list[Group]:
+    """Return the groups of some failed jobs, given newest first; the largest group first."""
+    found: dict[tuple[str, str, str], list[FailedFact]] = {}
+    patterns: dict[str | None, str] = {}
+    for fact in facts:
+        if fact.message not in patterns:
+            patterns[fact.message] = pattern_of(fact.message)
+        found.setdefault((fact.operation, fact.code or "none", patterns[fact.message]), []).append(fact)
+    groups = [_group(key, members, now) for key, members in found.items()]
+    return sorted(groups, key=lambda group: (-group.jobs, group.operation, group.code, group.pattern))
+
+
+def _group(key: tuple[str, str, str], members: Sequence[FailedFact], now: datetime) -> Group:
+    operation, code, pattern = key
+    bars = [0] * BARS
+    for fact in members:
+        place = BARS - 1 - int((now - fact.at) / HOUR * BARS)
+        if 0 <= place < BARS:
+            bars[place] += 1
+    recent = sum(bars)
+    ids = [fact.job_id for fact in members]
+    samples = dict.fromkeys((ids[0], ids[len(ids) // 2], ids[-1]))
+    return Group(
+        hash=group_hash(*key),
+        operation=operation,
+        code=code,
+        pattern=pattern,
+        queues=tuple(sorted({fact.queue for fact in members})),
+        jobs=len(members),
+        last_hour=recent,
+        trend=sparkline([0] * BARS, f"{code}: {recent} failures in the last hour", bars),
+        first_at=min(fact.at for fact in members),
+        last_at=max(fact.at for fact in members),
+        samples=tuple(samples)[:SAMPLES],
+    )
+
+
+class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One group with samples of its jobs, and the rule by which jobs belong to it."""
+
+    group: Group
+    samples: tuple[Job, ...]
+    rule: str
+
+
+def group_page(reading: Reading, groups: FailedGroups, name: str) -> GroupPage:
+    """Return a group by its hash; raise RecordNotFoundError if no failed job is in it now."""
+    group = next((one for one in groups.groups if one.hash == name), None)
+    if group is None:
+        raise RecordNotFoundError(
+            f"No failed job is in the group {name} now.",
+            next_step="Its jobs were retried, cancelled or replayed since, or it is beyond the newest failed jobs."
+            " See all groups under /failures.",
+            context={"group": name},
+        )
+    return GroupPage(group=group, samples=tuple(reading.jobs.get_many(group.samples)), rule=RULE)

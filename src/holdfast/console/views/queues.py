@@ -1,0 +1,206 @@
+"""Queues: does each keep up, and why not.
+
+Invariants: all queues are judged at one time, from one reading; a queue that needs attention comes first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from statistics import quantiles
+
+import msgspec
+
+from holdfast.console.views.activity import Activity
+from holdfast.console.views.charts import Sparkline, binned, sparkline
+from holdfast.console.views.words import clock, counted
+from holdfast.core.governed import Switch
+from holdfast.core.machines import JobState
+from holdfast.governance.switches import OPERATION
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.alive import alive_workers
+from holdfast.store.verbs.counts import Count
+from holdfast.store.verbs.known_queues import known_queues
+from holdfast.store.verbs.lists import Pause, WorkerRow
+from holdfast.store.verbs.watch import DUE_MAX, Lane, due_lanes, pauses, recent_durations
+
+FAILING = 10  # from so many failed jobs in the last hour on, a queue counts as failing
+
+
+class Standing(StrEnum):
+    """How a queue does, the worst first."""
+
+    NO_WORKER = "no worker"
+    FAILING = "failing"
+    PAUSED = "paused"
+    SWITCHED_OFF = "switched off"
+    FULL = "all slots taken"
+    WAITING = "waits"
+    IDLE = "idle"
+    KEEPS_UP = "keeps up"
+
+
+TONES = {
+    Standing.NO_WORKER: "failed",
+    Standing.FAILING: "failed",
+    Standing.PAUSED: "attention",
+    Standing.SWITCHED_OFF: "attention",
+    Standing.FULL: "attention",
+    Standing.WAITING: "pending",
+    Standing.IDLE: "pending",
+    Standing.KEEPS_UP: "succeeded",
+}
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue at one time."""
+
+    name: str
+    standing: Standing
+    words: str
+    tone: str
+    due: int
+    due_more: bool  # more are due than are counted
+    oldest_s: float | None  # how long the oldest due job has waited
+    next_at: datetime | None  # when the first job that is not due will be
+    counts: dict[str, int]
+    workers: tuple[str, ...]
+    slots: int
+    rate: float
+    trend: Sparkline
+    failed_hour: int
+    p50: float | None
+    p95: float | None
+    lanes: tuple[Lane, ...]
+    pause: Pause | None
+
+    @property
+    def running(self) -> int:
+        """Return how many of its jobs run."""
+        return self.counts[JobState.RUNNING]
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read once for all queues."""
+
+    now: datetime
+    counts: list[Count]
+    workers: list[WorkerRow]
+    alive: list[WorkerRow]
+    pauses: dict[str, Pause]
+    switches: dict[str, Switch]
+
+    def total(self, state: JobState) -> int:
+        """Return how many jobs are in a state."""
+        return sum(count.n for count in self.counts if count.state is state)
+
+
+def fleet_of(reading: Reading, now: datetime) -> Fleet:
+    """Return the counts, workers, pauses and switches of a ledger."""
+    return Fleet(
+        now=now,
+        counts=reading.counts.current(),
+        workers=reading.lists.workers(),
+        alive=alive_workers(reading, now),
+        pauses=pauses(reading),
+        switches=reading.switches.on(),
+    )
+
+
+def queue_rows(
+    reading: Reading, fleet: Fleet, activity: Activity, names: Sequence[str] | None = None
+) -> list[QueueRow]:
+    """Return all queues of a ledger, or the named ones: what needs attention first, then by name."""
+    known = known_queues(reading) if names is None else names
+    lanes: dict[str, list[Lane]] = defaultdict(list)
+    for lane in due_lanes(reading, known, fleet.now):
+        lanes[lane.queue].append(lane)
+    durations: dict[str, list[float]] = defaultdict(list)
+    for queue, seconds in recent_durations(reading):
+        durations[queue].append(seconds)
+    rows = [_row(name, fleet, activity, lanes[name], durations[name]) for name in known]
+    if names is None:  # a queue without any job, worker or operation of its own is not worth a row
+        rows = [
+            row for row in rows if row.name != "default" or any(row.counts.values()) or row.workers or len(rows) == 1
+        ]
+    order = list(Standing)
+    return sorted(rows, key=lambda row: (order.index(row.standing), row.name))
+
+
+def _row(name: str, fleet: Fleet, activity: Activity, lanes: Sequence[Lane], durations: Sequence[float]) -> QueueRow:
+    counts = {
+        state.value: sum(count.n for count in fleet.counts if count.queue == name and count.state is state)
+        for state in JobState
+    }
+    serving = [worker for worker in fleet.alive if name in worker.queues]
+    due = sum(lane.due for lane in lanes)
+    first = [lane.first_at for lane in lanes]
+    oldest = min((at for at in first if at <= fleet.now), default=None)
+    ahead = min((at for at in first if at > fleet.now), default=None)
+    done, failed = activity.done(name), activity.failed(name)
+    slots = sum(worker.concurrency for worker in serving)
+    standing = _standing(name, fleet, counts, due, serving=bool(serving), slots=slots, failed=sum(failed))
+    fast, slow = percentiles(durations)
+    return QueueRow(
+        name=name,
+        standing=standing,
+        words=_words(standing, ahead, fleet.now),
+        tone=TONES[standing],
+        due=due,
+        due_more=any(lane.due >= DUE_MAX for lane in lanes),
+        oldest_s=None if oldest is None else (fleet.now - oldest).total_seconds(),
+        next_at=ahead,
+        counts=counts,
+        workers=tuple(worker.worker_id for worker in serving),
+        slots=slots,
+        rate=activity.rate(name),
+        trend=sparkline(
+            binned(done),
+            f"{name}, last hour: {counted(sum(done), 'job')} done, {sum(failed)} failed",
+            binned(failed),
+        ),
+        failed_hour=sum(failed),
+        p50=fast,
+        p95=slow,
+        lanes=tuple(lanes),
+        pause=fleet.pauses.get(name),
+    )
+
+
+def _standing(
+    name: str, fleet: Fleet, counts: Mapping[str, int], due: int, *, serving: bool, slots: int, failed: int
+) -> Standing:
+    waiting = {count.operation for count in fleet.counts if count.queue == name and count.state is JobState.PENDING}
+    if name in fleet.pauses:
+        return Standing.PAUSED
+    if waiting and all(OPERATION + operation in fleet.switches for operation in waiting):
+        return Standing.SWITCHED_OFF
+    if due and not serving:
+        return Standing.NO_WORKER
+    if failed >= FAILING:
+        return Standing.FAILING
+    if due and counts[JobState.RUNNING] >= slots:
+        return Standing.FULL
+    if counts[JobState.PENDING] and not due:
+        return Standing.WAITING
+    if not due and not counts[JobState.RUNNING]:
+        return Standing.IDLE
+    return Standing.KEEPS_UP
+
+
+def _words(standing: Standing, ahead: datetime | None, now: datetime) -> str:
+    if standing is Standing.WAITING and ahead is not None:
+        return f"next due {clock(ahead, now, parts='minutes')}"
+    return standing.value
+
+
+def percentiles(seconds: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the median and the 95th percentile; None for both without values."""
+    if not seconds:
+        return None, None
+    if len(seconds) == 1:
+        return seconds[0], seconds[0]
+    cuts = quantiles(seconds, n=20, method="inclusive")
+    return cuts[9], cuts[18]

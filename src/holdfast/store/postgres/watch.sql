@@ -1,0 +1,14 @@
+-- Statements for people who watch a ledger: see ../sql/watch.sql.
+
+-- name: waiting_lines
+-- For a few among many: all that wait are sorted.
+SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
+       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
+  FROM (SELECT job_id FROM holdfast_jobs WHERE due_at IS NOT NULL AND parked IS NULL
+        UNION ALL SELECT job_id FROM holdfast_jobs WHERE parked IS NOT NULL) w
+  JOIN holdfast_jobs j ON j.job_id = w.job_id JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.state = :state AND j.job_id < :before AND j.job_id > :after
+   AND (CAST(:operation AS text) IS NULL OR j.operation = :operation)
+   AND (CAST(:queue AS text) IS NULL OR j.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
+   AND (CAST(:code AS text) IS NULL OR j.last_error_code = :code)
+ ORDER BY j.job_id DESC LIMIT :n;

@@ -1,0 +1,115 @@
+-- Statements for people who watch a ledger: lists without payloads, and sums of a bounded number of rows. Nothing here
+-- writes. A window is the newest ids of a set: what is filtered costs no more than its rows, however many jobs exist.
+
+-- name: job_lines
+SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
+       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
+  FROM (SELECT i.job_id FROM holdfast_jobs i WHERE i.job_id < :before AND i.job_id > :after
+         ORDER BY i.job_id DESC LIMIT :window) w
+  {ordered} JOIN holdfast_jobs j ON j.job_id = w.job_id {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE (CAST(:state AS text) IS NULL OR j.state = :state)
+   AND (CAST(:operation AS text) IS NULL OR j.operation = :operation)
+   AND (CAST(:queue AS text) IS NULL OR j.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
+   AND (CAST(:code AS text) IS NULL OR j.last_error_code = :code)
+ ORDER BY j.job_id DESC LIMIT :n;
+
+-- name: resting_lines
+SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
+       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
+  FROM (SELECT i.job_id FROM holdfast_jobs i WHERE i.resting = :state AND i.job_id < :before AND i.job_id > :after
+         ORDER BY i.job_id DESC LIMIT :window) w
+  {ordered} JOIN holdfast_jobs j ON j.job_id = w.job_id {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE (CAST(:operation AS text) IS NULL OR j.operation = :operation)
+   AND (CAST(:queue AS text) IS NULL OR j.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
+   AND (CAST(:code AS text) IS NULL OR j.last_error_code = :code)
+ ORDER BY j.job_id DESC LIMIT :n;
+
+-- name: running_lines
+-- All running jobs are sorted: no more than the workers hold.
+SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
+       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
+  FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.lease_expires_at IS NOT NULL AND j.state = :state AND j.job_id < :before AND j.job_id > :after
+   AND (CAST(:operation AS text) IS NULL OR j.operation = :operation)
+   AND (CAST(:queue AS text) IS NULL OR j.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
+   AND (CAST(:code AS text) IS NULL OR j.last_error_code = :code)
+ ORDER BY j.job_id DESC LIMIT :n;
+
+-- name: window_floor
+SELECT min(w.job_id), count(*)
+  FROM (SELECT i.job_id FROM holdfast_jobs i WHERE i.job_id < :before AND i.job_id > :after
+         ORDER BY i.job_id DESC LIMIT :window) w;
+
+-- name: resting_floor
+SELECT min(w.job_id), count(*)
+  FROM (SELECT i.job_id FROM holdfast_jobs i WHERE i.resting = :state AND i.job_id < :before AND i.job_id > :after
+         ORDER BY i.job_id DESC LIMIT :window) w;
+
+-- name: call_from
+SELECT c.job_id, c.created_at FROM holdfast_calls c WHERE c.job_id >= :job_id ORDER BY c.job_id LIMIT 1;
+
+-- name: greatest_job
+SELECT max(job_id) FROM holdfast_jobs;
+
+-- name: failed_facts
+SELECT j.job_id, j.operation, j.queue, j.last_error_code, j.last_error_message, j.updated_at
+  FROM holdfast_jobs j WHERE j.resting = 'failed' ORDER BY j.job_id DESC LIMIT :n;
+
+-- name: due_lanes
+-- Of each queue and priority: the earliest job, and how many are due, counted no further than n; without parked ones.
+WITH RECURSIVE
+  lanes (queue, priority) AS (
+    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j
+                      WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q.value)
+      FROM {each}(:queues) q
+    UNION ALL
+    SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
+                      WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority < l.priority)
+      FROM lanes l WHERE l.priority IS NOT NULL)
+SELECT l.queue, l.priority,
+       (SELECT min(j.due_at) FROM holdfast_jobs j
+         WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority = l.priority),
+       (SELECT count(*) FROM (SELECT 1 FROM holdfast_jobs j
+         WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority = l.priority
+           AND j.due_at <= :now LIMIT :n) d)
+  FROM lanes l WHERE l.priority IS NOT NULL ORDER BY l.queue, l.priority DESC;
+
+-- name: recent_durations
+SELECT r.queue, r.started_at, r.updated_at
+  FROM (SELECT j.queue, j.state, j.started_at, j.updated_at FROM holdfast_jobs j ORDER BY j.job_id DESC LIMIT :n) r
+ WHERE r.state = 'succeeded' AND r.started_at IS NOT NULL;
+
+-- name: recent_moves
+SELECT r.at, j.operation, j.queue, r.source, r.target
+  FROM (SELECT g.at, g.machine, g.subject, g.source, g.target FROM holdfast_journal g ORDER BY g.seq DESC LIMIT :n) r
+  {ordered} JOIN holdfast_jobs j ON j.job_id = r.subject
+ WHERE r.machine = 'JOB' AND r.at >= :since;
+
+-- name: journal_tail
+SELECT {journal_columns} FROM holdfast_journal g
+ WHERE g.seq < :before AND g.seq > :after
+   AND (CAST(:machine AS text) IS NULL OR g.machine = :machine)
+   AND (CAST(:event AS text) IS NULL OR g.event = :event)
+   AND (CAST(:actor AS text) IS NULL OR g.actor = :actor)
+ ORDER BY g.seq DESC LIMIT :n;
+
+-- name: last_entry
+SELECT max(seq) FROM holdfast_journal;
+
+-- name: keyed_clients
+-- The clients that have used keys, each found by a step in the index of keys.
+WITH RECURSIVE
+  clients (client) AS (
+    SELECT min(c.client) FROM holdfast_calls c WHERE c.key IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(c.client) FROM holdfast_calls c WHERE c.key IS NOT NULL AND c.client > k.client)
+      FROM clients k WHERE k.client IS NOT NULL)
+SELECT k.client FROM clients k WHERE k.client IS NOT NULL LIMIT :n;
+
+-- name: pauses
+SELECT queue, paused_at, paused_by, reason FROM holdfast_queues WHERE paused_at IS NOT NULL ORDER BY queue;
+
+-- name: attempts_held
+SELECT j.lease_owner, j.job_id, j.operation, j.queue, j.attempts, j.last_attempt_at, j.lease_expires_at, j.progress,
+       j.progress_note
+  FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NULL ORDER BY j.lease_expires_at LIMIT :n;
