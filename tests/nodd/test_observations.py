@@ -57,7 +57,7 @@ def items(ledger: Ledger) -> dict[str, dict[str, Any]]:
     found = [json.loads(item) for item, _ in rows]
     assert [stac.content_digest(item) for item in found] == [content for _, content in rows]
     assert [problem for item in found for problem in validity.problems(item)] == []
-    return {item["properties"]["title"][-17:-3]: item for item in found}
+    return {item["assets"]["data"]["title"][-17:-3]: item for item in found}
 
 
 def marks(ledger: Ledger) -> dict[str, tuple[bool, str | None, str | None]]:

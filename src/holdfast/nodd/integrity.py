@@ -16,13 +16,15 @@ import msgspec
 from holdfast.core.records import time_from
 from holdfast.nodd import structure
 from holdfast.nodd.dataset import Dataset, DatasetPolicy
-from holdfast.nodd.formats import Damaged, Read, grib2
+from holdfast.nodd.formats import Damaged, Read, grib2, idx
+from holdfast.nodd.formats.idx import IndexedMessage
 from holdfast.nodd.objects import RANGE_MAX, ObjectAccessError, ObjectError, ObjectHead, ObjectReader
 from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
 MD5 = re.compile(r"[0-9a-f]{32}")
 MD5_BYTES_MAX = 1 << 20  # larger objects are not hashed
 INDEX_BYTES_MAX = 4 << 20
+INDEX_MESSAGES_MAX = 2_000  # a longer index is an asset of the item without the ranges of its messages
 NOT_YET, EXPIRED = "not_published_yet", "expired"
 RETRY_LATER = frozenset({NOT_YET, "transient_network_error"})
 """Issues that can pass by themselves: another attempt follows later."""
@@ -85,7 +87,10 @@ def check(
         for sidecar in sidecars:
             if sidecar.key.endswith(".idx"):
                 found.checks.append("index_offsets")
-                found.suspicions += _index_issues(_index(sidecar, bucket, source), read, head.size)
+                listed = _index(sidecar, bucket, source, head.size)
+                issues = _index_issues([message.offset for message in listed], read, head.size)
+                found.suspicions += issues
+                found.data["index"] = _index_facts(sidecar, [] if issues else listed)
         found.checks.append("headers_minimal")
         whole = structure.check(dataset.spec.format, unit, read, head.size)
         found.data["structure"] = whole.data
@@ -146,14 +151,19 @@ def _check_hash(head: ObjectHead, read: Read, found: _Findings) -> None:
         found.issues.append("etag_mismatch")
 
 
-def _index(sidecar: Sidecar, bucket: str, source: ObjectReader) -> list[int]:
-    """Return the offsets in an index; none if it cannot be read."""
+def _index(sidecar: Sidecar, bucket: str, source: ObjectReader, size: int) -> list[IndexedMessage]:
+    """Return the messages that an index lists for an object of a size; none if it cannot be read."""
     head = source.head(bucket, sidecar.key)
     if head is None or not 0 < head.size <= INDEX_BYTES_MAX:
         return []
     text = source.read(bucket, sidecar.key, 0, head.size, etag=head.etag).decode("ascii", errors="replace")
-    entries = (line.split(":", 2) for line in text.splitlines())
-    return [int(entry[1]) for entry in entries if len(entry) == 3 and entry[1].isdecimal()]
+    return idx.messages(text, size)
+
+
+def _index_facts(sidecar: Sidecar, listed: Sequence[IndexedMessage]) -> dict[str, object]:
+    """Return what the item says about the index; messages only if they are not too many for an item."""
+    kept = msgspec.to_builtins(listed) if len(listed) <= INDEX_MESSAGES_MAX else []
+    return {"uri": sidecar.uri, "size": sidecar.size, "messages": kept}
 
 
 def _index_issues(offsets: Sequence[int], read: Read, size: int) -> list[str]:
