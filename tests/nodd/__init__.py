@@ -1,1 +1,3 @@
-"""The application: NOAA's open data."""
+"""Tests of the application. PROJ is loaded before ecCodes, whose own PROJ would otherwise take its place."""
+
+import pyproj  # noqa: F401 - see above

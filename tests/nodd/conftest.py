@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyproj  # noqa: F401 - before eccodes, whose own PROJ would otherwise take the place of this one
 import pytest
 
 from holdfast import Ledger

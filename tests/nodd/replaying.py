@@ -145,7 +145,7 @@ def undisturbed(ledger: Ledger, tmp_path: Path, hours: range) -> tuple[list[Any]
     with Ledger(url) as calm:
         prepare(calm.store)
         declare(calm, IngestSettings(datasets=shipped(), source=source))
-        admit_notices(calm.store, list({one.key: one for one in told}.values()))
+        admit_notices(calm.store, list({one.key: one for one in told}.values()), shipped())
         calm.run_until_idle()
         return items(calm.store), {one.record_id for one in lineage(calm.store) if one.kind == provenance.PROV}
 

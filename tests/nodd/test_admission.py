@@ -148,7 +148,7 @@ def test_what_is_ignored_is_counted_by_its_reason(store: Store[Any]) -> None:
     assert fates(store, event(record(key="nobody/knows")), event(record(bucket="elsewhere"))) == ["ignored", "ignored"]
     assert asked(store, "SELECT fate, reason, n FROM nodd_counts ORDER BY reason") == [
         ("ignored", "missing_dataset", 1),
-        ("ignored", "unroutable_topic", 1),
+        ("ignored", "unknown_bucket", 1),
     ]
 
 
@@ -200,8 +200,8 @@ def test_a_listing_tells_what_is_there_now(store: Store[Any]) -> None:
     bucket = "noaa-gfs-bdp-pds"
     notice = listed_notice(shipped(), bucket, GFS, size=7, etag="0" * 32, written_at=None)
     assert notice is not None
-    assert [str(one.fate) for one in admit_notices(store, [notice])] == ["admitted"]
-    assert [str(one.fate) for one in admit_notices(store, [notice])] == ["duplicate"]
+    assert [str(one.fate) for one in admit_notices(store, [notice], shipped())] == ["admitted"]
+    assert [str(one.fate) for one in admit_notices(store, [notice], shipped())] == ["duplicate"]
     assert [generation for _, _, generation in states(store)] == [1, 2, 3]
 
 

@@ -121,7 +121,7 @@ def test_every_answer_is_there() -> None:
         "gfs", "goes-abi", "mrms", "nexrad-chunks",
     }  # fmt: skip
     assert {ignored["reason"] for answer in answers for ignored in answer["ignored"]} == {
-        "missing_dataset", "not_created", "test_event", "unroutable_topic",
+        "missing_dataset", "not_created", "test_event", "unknown_bucket",
     }  # fmt: skip
     assert {rejected["code"] for answer in answers for rejected in answer["rejected"]} == {
         "missing_required_field", "unsupported_schema_version",

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.audit.check.runner import check
+from holdfast.nodd import rejected as rejections
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed
 from holdfast.nodd.notices import IgnoredRecord, Notice, ParsedMessage, RejectedRecord, is_later, parse
@@ -136,7 +138,7 @@ def test_what_cannot_be_understood_is_rejected_with_a_code(body: str, code: str)
         (json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}), "test_event"),
         (enveloped(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"})), "test_event"),
         (event(record(eventName="ObjectRemoved:Delete")), "not_created"),
-        (event(record(bucket="somebody-elses")), "unroutable_topic"),
+        (event(record(bucket="somebody-elses")), "unknown_bucket"),
         (event(record(key=GOES)), "missing_dataset"),
         (event(), "no_records"),
         (
@@ -216,6 +218,67 @@ _SPLICED = st.builds(
     _spliced, st.sampled_from(GOLDEN), st.integers(0, 4000), st.integers(0, 40), st.text(max_size=8) | st.just("null")
 )
 _BODIES = st.one_of(st.text(), _JSON.map(json.dumps), _RECORDS, _CHUNKS, _SPLICED)
+
+
+def lambda_of_sns(*messages: str) -> str:
+    """Return what Lambda gives a function that a topic calls."""
+    records = [
+        {"EventSource": "aws:sns", "EventVersion": "1.0", "EventSubscriptionArn": GFS_TOPIC, "Sns": json.loads(one)}
+        for one in messages
+    ]
+    return json.dumps({"Records": records})
+
+
+def lambda_of_sqs(*bodies: str) -> str:
+    """Return what Lambda gives a function that reads a queue."""
+    records = [
+        {"messageId": f"q{number}", "receiptHandle": "r", "body": body, "attributes": {}, "eventSource": "aws:sqs"}
+        for number, body in enumerate(bodies)
+    ]
+    return json.dumps({"Records": records})
+
+
+@pytest.mark.req("K-41")
+def test_records_of_lambda_and_of_sqs_are_unwrapped() -> None:
+    first = event(record(), record(key=GFS.replace("f003", "f006")))
+    inside = [enveloped(first), enveloped(event(record(key=GFS.replace("f003", "f009"))))]
+    for body in (lambda_of_sns(*inside), lambda_of_sqs(*inside), lambda_of_sqs(lambda_of_sns(*inside))):
+        found = told(body)
+        assert [notice.fields["fhr"] for notice in found.notices] == ["003", "006", "009"]
+        assert (found.ignored, found.rejected) == ((), ())
+        assert {notice.raw["topic_arn"] for notice in found.notices} == {GFS_TOPIC}
+    assert [notice.raw["sqs_message_id"] for notice in told(lambda_of_sqs(*inside)).notices] == ["q0", "q0", "q1"]
+    deep = event(record())
+    for _ in range(6):
+        deep = lambda_of_sqs(deep)
+    assert [one.code for one in told(deep).rejected] == ["missing_required_field"]
+    mixed = json.dumps({"Records": [record(), json.loads(lambda_of_sqs(event(record())))["Records"][0]]})
+    assert [one.code for one in told(mixed).rejected] == ["missing_required_field"]
+
+
+@pytest.mark.req("K-41")
+def test_the_bucket_of_chunks_can_send_events_of_s3() -> None:
+    [notice] = told(event(record(key=CHUNK, bucket="unidata-nexrad-level2-chunks"))).notices
+    assert (notice.dataset, notice.size, notice.fields["chunk"]) == ("nexrad-chunks", 1063054, "048")
+
+
+@pytest.mark.req("K-41")
+def test_a_cycle_that_is_not_the_hour_of_its_directory_is_rejected() -> None:
+    [rejected] = told(event(record(key=GFS.replace("t00z", "t06z")))).rejected
+    assert rejected.code == "invalid_time_range"
+
+
+def test_ignored_records_are_listed_by_reason_and_shape(store: Store[Any]) -> None:
+    bodies = [event(record(key=f"gfs.2026072{n}/README.txt")) for n in range(3)]
+    bodies += [event(record(bucket="somebody-elses"))]
+    admit(store, [FeedMessage(body) for body in bodies], shipped())
+    admit(store, [FeedMessage(bodies[0])], shipped())
+    found = {(one.reason, one.shape): one for one in rejections.ignored(store)}
+    assert {key: one.times for key, one in found.items()} == {
+        ("missing_dataset", "s3://noaa-gfs-bdp-pds/gfs.#/README.txt"): 4,
+        ("unknown_bucket", "s3://somebody-elses/gfs.#/#/atmos/gfs.t#z.pgrb#.#p#.f#"): 1,
+    }
+    assert [one.reason for one in rejections.ignored(store, reason="unknown_bucket")] == ["unknown_bucket"]
 
 
 @given(st.one_of(st.binary(), _BODIES))

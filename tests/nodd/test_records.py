@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime
+from importlib.resources import files
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from holdfast import Ledger
+from holdfast.core.errors import SpecInvalidError
 from holdfast.core.records import time_text
-from holdfast.nodd.dataset import shipped
+from holdfast.nodd import metadata
+from holdfast.nodd.admission import FeedMessage, admit
+from holdfast.nodd.dataset import Dataset, Datasets, load, shipped
 from holdfast.nodd.records import WalRecord, broken_rules, json_schema
+from holdfast.nodd.units import Operator, OperatorVerdict
 from tests.nodd.ingesting import GRIB, announce, records
+from tests.nodd.messages import enveloped, event, record
 from tests.nodd.objects import MemorySource
 
 VALIDATOR = jsonschema.Draft7Validator(json_schema(), format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER)
@@ -61,6 +68,48 @@ def test_the_rules_hold_at_every_end(ledger: Ledger, source: MemorySource) -> No
     found = records(ledger)
     assert sorted(str(one["status"]) for one in found) == ["pending", "quarantined", "succeeded"]
     assert [problems(one) for one in found] == [[], [], []]
+
+
+@pytest.mark.req("K-06", "K-22")
+def test_an_operator_that_refused_the_object_has_failed_in_the_record(
+    ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announce(ledger, GRIB[:-1], source)
+    ledger.run_until_idle()
+    [refused] = records(ledger)
+    assert (refused["status"], refused["last_error_code"]) == ("quarantined", "integrity_missing_required_header")
+    assert (refused["integrity_status"], refused["metadata_status"]) == ("failed", "unknown")
+    verdict = OperatorVerdict(operator=Operator.METADATA, status="failed", issues=("missing_geolocation",))
+    monkeypatch.setattr(metadata, "extract", lambda *_: verdict)
+    announce(ledger, GRIB, source, key="gfs.20260726/00/atmos/gfs.t00z.pgrb2.0p25.f006")
+    ledger.run_until_idle()
+    _, later = records(ledger)
+    assert (later["status"], later["integrity_status"], later["metadata_status"]) == ("quarantined", "ok", "failed")
+    assert [problems(one) for one in (refused, later)] == [[], []]
+
+
+@pytest.mark.req("K-34")
+def test_the_attempts_of_a_dataset_can_be_set(ledger: Ledger, source: MemorySource) -> None:
+    gfs = shipped()["gfs"]
+    policy = msgspec.structs.replace(gfs.spec.policy, max_attempts=2)
+    own = Dataset("gfs", msgspec.structs.replace(gfs.spec, policy=policy))
+    datasets = Datasets({dataset.name: dataset for dataset in shipped()} | {"gfs": own})
+    admit(ledger.store, [FeedMessage(event(record()))], datasets)
+    with ledger.store.reading() as reading:
+        assert reading.jobs.get(1).max_attempts == 2
+    text = (files("holdfast.nodd") / "datasets" / "gfs.toml").read_text(encoding="utf-8")
+    with pytest.raises(SpecInvalidError) as refused:
+        load("gfs", text.replace("min_size = 100", "min_size = 100\nmax_attempts = 0"))
+    assert refused.value.context == {"dataset": "gfs", "path": "policy.max_attempts"}
+
+
+@pytest.mark.req("K-41")
+def test_the_time_of_an_event_without_one_is_that_of_its_envelope(ledger: Ledger) -> None:
+    silent = record()
+    del silent["eventTime"]
+    admit(ledger.store, [FeedMessage(enveloped(event(silent)))], shipped())
+    [found] = records(ledger)
+    assert found["event_time"] == "2026-07-26T03:34:46.000000Z"
 
 
 @pytest.mark.req("K-05")

@@ -69,16 +69,20 @@ def edges(store: Store[Any]) -> Counter[str]:
     return found
 
 
-def require_each_once(store: Store[Any], units: int) -> None:
-    """Require that so many units have one item each, and every record of provenance once."""
+def require_each_once(store: Store[Any], units: int, *, replays: int = 0) -> None:
+    """Require that so many units have one item each, and every record of provenance once.
+
+    A replay adds an activity of its own, which used the object and was informed by that of the unit.
+    """
     assert asked(store, "SELECT count(*), count(DISTINCT item_id) FROM nodd_items") == [(units, units)]
     assert asked(store, "SELECT kind, count(*) FROM nodd_provenance GROUP BY kind ORDER BY kind") == [
         ("openlineage", units),
-        ("prov", SHARED + OWN * units),
+        ("prov", SHARED + OWN * units + 3 * replays),
     ]
     assert set(edges(store).values()) == {1}
     kinds = ("used", "wasGeneratedBy", "wasDerivedFrom", "wasAssociatedWith")
-    assert Counter(edge.partition(" ")[0] for edge in edges(store)) == dict.fromkeys(kinds, units)
+    expected = Counter(dict.fromkeys(kinds, units)) + Counter({"used": replays, "wasInformedBy": replays})
+    assert Counter(edge.partition(" ")[0] for edge in edges(store)) == expected
     twice = (
         "SELECT count(*) FROM (SELECT subject / 1000000 AS job_id FROM holdfast_edges"
         " WHERE machine = 'EXECUTION' AND target = 'COMMITTED' GROUP BY 1 HAVING count(*) > 1) t"
@@ -216,7 +220,12 @@ def test_the_same_message_after_a_failure_has_the_work_done_once(
         "duplicate: the record is pending",
         OVER,
     ]
-    require_each_once(store, 1)
+    require_each_once(store, 1, replays=1)
+    columns = "status, attempts, replay_reason, last_error_code"
+    assert asked(store, f"SELECT {columns} FROM nodd_wal_records") == [
+        ("succeeded", MAX_ATTEMPTS + 1, "incident", "io_error_upstream")  # the last error before the success
+    ]
+    assert asked(store, "SELECT count(*) FROM nodd_provenance WHERE content LIKE '%redelivery%'")[0][0] > 0
 
 
 @pytest.mark.req("K-14", "K-30", "K-36")

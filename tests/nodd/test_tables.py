@@ -11,10 +11,13 @@ import pytest
 
 from holdfast.core.errors import SchemaVersionError, StoreDamagedError
 from holdfast.nodd import tables
+from holdfast.nodd.admission import FeedMessage, admit
+from holdfast.nodd.dataset import shipped
 from holdfast.nodd.statements import schema
-from holdfast.nodd.tables import SETTING, VERSION, is_prepared, prepare
+from holdfast.nodd.tables import BEFORE, SETTING, VERSION, is_prepared, prepare
 from holdfast.store import Store, connect, create_store
 from tests.enforcement.schema import everything_in
+from tests.nodd.messages import event, record
 from tests.support.forkserver import ForkServer
 
 
@@ -39,7 +42,7 @@ def test_tables_are_made_once(ledger_url: str) -> None:
     assert everything_in(ledger_url) == before
 
 
-@pytest.mark.parametrize("version", ["0", "1", "3", "x"])
+@pytest.mark.parametrize("version", ["0", "1", "4", "x"])
 def test_another_version_is_refused(store: Store[Any], ledger_url: str, version: str) -> None:
     with store.transaction() as transaction:
         transaction.settings.set(SETTING, version)
@@ -47,8 +50,25 @@ def test_another_version_is_refused(store: Store[Any], ledger_url: str, version:
     for look in (prepare, is_prepared):
         with pytest.raises(SchemaVersionError) as raised:
             look(store)
-        assert raised.value.context == {"found": version, "expected": "2"}
+        assert raised.value.context == {"found": version, "expected": "3"}
     assert everything_in(ledger_url) == before
+
+
+def test_the_version_before_is_upgraded_and_keeps_its_rows(store: Store[Any], ledger_url: str) -> None:
+    admit(store, [FeedMessage(event(record()))], shipped())
+    whole = everything_in(ledger_url)
+    with store.transaction() as transaction:
+        transaction.execute("DROP TABLE nodd_ignored")
+        transaction.execute("DROP VIEW nodd_wal_records")
+        transaction.execute("CREATE VIEW nodd_wal_records AS SELECT wal_id FROM nodd_units")
+        transaction.settings.set(SETTING, BEFORE)
+    assert is_prepared(store)
+    assert not prepare(store)
+    assert version_of(store) == VERSION
+    assert everything_in(ledger_url) == whole
+    with store.reading() as reading:
+        _, rows = reading.query("SELECT status, integrity_status FROM nodd_wal_records", {})
+    assert list(rows) == [("pending", "unknown")]
 
 
 def test_tables_that_were_lost_are_not_made_anew(ledger_url: str) -> None:

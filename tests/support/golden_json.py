@@ -324,6 +324,7 @@ class _Scenario:
             run("nodd drain-dlq", "--queue", dead, *ANN, *there, db=db)
         run("nodd records", db=db)
         run("nodd rejected", db=db)
+        run("nodd ignored", db=db)
         run("nodd publish", "--catalog", "catalog", db=db)
         run("nodd doctor", db=db)
         run("nodd check", db=db)

@@ -7,23 +7,26 @@ later write to an object has a unit of its own, and the unit of the earlier writ
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.core.commands import Quarantine, Retry
+from holdfast.core.commands import Quarantine, Replay
 from holdfast.core.decide import Answer, Move, Refused
 from holdfast.core.digest import canonical, sha256
 from holdfast.core.errors import IdempotencyConflictError
 from holdfast.core.machines import JobState
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
+from holdfast.core.selection import ReplayReason
 from holdfast.engine.events import Bus, Transition, of_move
 from holdfast.governance.reasons import Reason, declare
 from holdfast.nodd.dataset import Datasets
-from holdfast.nodd.notices import Notice, ParsedMessage, RejectedRecord, is_later, parse
+from holdfast.nodd.notices import IgnoredRecord, Notice, ParsedMessage, RejectedRecord, is_later, parse
 from holdfast.nodd.reasons import REASONS
+from holdfast.nodd.replays import ANNOUNCED_AGAIN
 from holdfast.nodd.signatures import Signatures
 from holdfast.nodd.statements import run_statement
 from holdfast.nodd.units import CLIENT, OPERATION, Fate, Unit, unit_of
@@ -35,7 +38,10 @@ declare(REASONS)
 
 SUPERSEDED = Reason.SUPERSEDED.value
 TRIES = 3
+SHAPE_MAX = 200
+_DIGITS = re.compile(r"\d+")
 DECLARED = Declared(version="1.0.0", max_attempts=MAX_ATTEMPTS, replay_attempts=REPLAY_ATTEMPTS)
+INCIDENT, BACKFILL = ReplayReason.INCIDENT.value, ReplayReason.BACKFILL.value
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
 
 
@@ -57,10 +63,14 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str | None = None
 
 
-def admit_notices(store: Store[Any], notices: Sequence[Notice], *, actor: str = "nodd") -> list[Admitted]:
+def admit_notices(
+    store: Store[Any], notices: Sequence[Notice], datasets: Datasets, *, actor: str = "nodd"
+) -> list[Admitted]:
     """Admit notices that come from a listing of a bucket; return the fate of each."""
     with store.transaction() as transaction:
-        return _Admission(transaction, actor, listed=True).admit([(FeedMessage(""), ParsedMessage(tuple(notices)))])
+        return _Admission(transaction, actor, datasets, listed=True).admit(
+            [(FeedMessage(""), ParsedMessage(tuple(notices)))]
+        )
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -97,7 +107,7 @@ def admit(
     for last_try in (*(False,) * (TRIES - 1), True):
         try:
             with store.transaction() as transaction:
-                admission = _Admission(transaction, actor)
+                admission = _Admission(transaction, actor, datasets)
                 found = admission.admit(read)
         except IdempotencyConflictError:
             # Another poller admitted the same object at the same time; the next try finds it as known.
@@ -125,8 +135,9 @@ def superseded_by(wal_id: str, job_id: int) -> str:
 class _Admission:
     """The admission of messages in one transaction."""
 
-    def __init__(self, transaction: Transaction, actor: str, *, listed: bool = False) -> None:
+    def __init__(self, transaction: Transaction, actor: str, datasets: Datasets, *, listed: bool = False) -> None:
         self._transaction = transaction
+        self._datasets = datasets
         self._actor = actor
         self._listed = listed  # a listing shows the current write, so it is never older than a known one
         self._overtaken: list[Notice] = []  # superseded by a later write in the same batch
@@ -154,6 +165,7 @@ class _Admission:
         self._write_units(fresh, known, jobs)
         self._keep_sidecars([notice for _, notice in notices if notice.sidecar_of is not None])
         self._keep_rejected([(message, parsed) for message, parsed in read if parsed.rejected])
+        self._keep_ignored([ignored for _, parsed in read for ignored in parsed.ignored])
         answer = [fate for message, parsed in read for fate in self._fates(message, parsed, fates)]
         self._count(answer)
         return answer
@@ -236,8 +248,8 @@ class _Admission:
             )
         reason = f"the record is {_status(job)}"
         if job.state == JobState.FAILED:
-            retry = Retry(run_at=self._transaction.now())
-            [answer] = self._transaction.jobs.rule([(job, retry)], actor=self._actor, reason="announced again")
+            replay = Replay(BACKFILL if self._listed else INCIDENT, run_at=self._transaction.now())
+            [answer] = self._transaction.jobs.rule([(job, replay)], actor=self._actor, reason=ANNOUNCED_AGAIN)
             self._moved.append((job, answer))
             refusal = answer.message if isinstance(answer, Refused) else None
             reason = f"the failed record was not retried: {refusal}" if refusal else "the failed record is retried"
@@ -255,7 +267,9 @@ class _Admission:
         if not units:
             return
         self._transaction.operations.declare({OPERATION: DECLARED})
-        admissions = self._transaction.jobs.submit([_submission(unit) for unit in units], actor=self._actor)
+        admissions = self._transaction.jobs.submit(
+            [_submission(unit, self._max_attempts(unit)) for unit in units], actor=self._actor
+        )
         rows = [
             [
                 unit.wal_id, admission.job_id, unit.dataset, unit.source_uri, unit.object_uri, unit.generation,
@@ -269,6 +283,9 @@ class _Admission:
         by = {unit.wal_id: admission.job_id for unit, admission in zip(units, admissions, strict=True)}
         followed = [(known[source], unit) for source, (unit, _) in fresh.items() if source in known]
         self._fence(followed, jobs, by)
+
+    def _max_attempts(self, unit: Unit) -> int:
+        return self._datasets[unit.dataset].spec.policy.max_attempts or DECLARED.max_attempts
 
     def _fence(self, followed: Sequence[tuple[_Known, Unit]], jobs: Mapping[int, Job], by: Mapping[str, int]) -> None:
         """Quarantine or cancel the jobs of superseded generations, so that they cannot commit."""
@@ -312,6 +329,15 @@ class _Admission:
             row[4] += 1
         self._write("keep_rejected", sorted(kept.values()))
 
+    def _keep_ignored(self, ignored: Sequence[IgnoredRecord]) -> None:
+        kept: dict[tuple[str, str], list[Any]] = {}
+        for one in ignored:
+            bucket, slash, key = one.subject.removeprefix("s3://").partition("/")
+            shape = f"{'s3://' if slash else ''}{bucket}{slash}{_DIGITS.sub('#', key)}"[:SHAPE_MAX]
+            row = kept.setdefault((one.reason, shape), [one.reason, shape, one.subject, 0, self._now])
+            row[3] += 1
+        self._write("keep_ignored", sorted(kept.values()))
+
     def _count(self, fates: Sequence[Admitted]) -> None:
         counts = Counter((fate.dataset or "", str(fate.fate), _short(fate)) for fate in fates)
         self._write("count_fates", [[*what, n, self._now] for what, n in sorted(counts.items())])
@@ -336,7 +362,7 @@ def _is_older(notice: Notice, known: str | None) -> bool:
     return bool(notice.sequencer and known and int(notice.sequencer, 16) < int(known, 16))
 
 
-def _submission(unit: Unit) -> Submission:
+def _submission(unit: Unit, max_attempts: int) -> Submission:
     payload = msgspec.to_builtins(unit)
     # The ids of the message are left out, so that another delivery of the same notice has the same payload.
     payload["notice"]["raw"] = {}
@@ -348,7 +374,7 @@ def _submission(unit: Unit) -> Submission:
         key=unit.wal_id,
         queue=unit.dataset,
         priority=PRIORITIES.get(unit.notice.priority, 0),
-        max_attempts=DECLARED.max_attempts,
+        max_attempts=max_attempts,
         replay_attempts=DECLARED.replay_attempts,
     )
 

@@ -26,6 +26,7 @@ RULES = ("reference-and-lead", "instant", "start-and-end", "start-only", "issued
 EXTENSIONS = ("file", "storage", "forecast", "processing", "timestamps", "version")  # of STAC
 GEOMETRIES = ("static", "by-field", "from-file", "station-circle")
 TENTHS = "+tenths"
+ATTEMPTS_MAX = 100
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 ARN = re.compile(r"arn:aws:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}")
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -83,6 +84,7 @@ class DatasetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     publication_window: str  # for this long after its notice, a missing object is expected to appear
     max_age: str  # after this age, a missing object counts as expired
     metadata_required: tuple[str, ...] = ()
+    max_attempts: int | None = None  # of a unit before it fails for good, 1 to 100; None is that of every job
     provenance_may_fail: bool = False  # catalogue an object even if its provenance failed; else the unit fails
     same_observation: tuple[str, ...] = ()  # key fields that identify an observation; its later file supersedes
 
@@ -311,6 +313,8 @@ def load(name: str, text: str) -> Dataset:
             raise _invalid(name, f"buckets.{bucket}", "needs the name of a bucket and the ARN of its SNS topic")
     if not spec.buckets or not spec.examples:
         raise _invalid(name, "examples", "needs at least one bucket and one example")
+    if spec.policy.max_attempts is not None and not 1 <= spec.policy.max_attempts <= ATTEMPTS_MAX:
+        raise _invalid(name, "policy.max_attempts", f"must be from 1 to {ATTEMPTS_MAX}")
     for path, age in (
         ("policy.publication_window", spec.policy.publication_window),
         ("policy.max_age", spec.policy.max_age),

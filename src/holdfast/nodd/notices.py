@@ -27,6 +27,7 @@ BODY_BYTES_MAX = 1 << 20  # SQS takes no more
 NAMESPACE = UUID("7b0c4b0e-6f0e-5b7e-9d53-1f5c3f6a2a11")
 SCHEMA_VERSION = "1.0"
 RECORDS_MAX = 1000
+DEPTH_MAX = 3  # of records within records
 KEY_BYTES_MAX = 1024
 SIZE_MAX = 5 * 2**40
 
@@ -127,10 +128,7 @@ def parse(body: str | bytes, datasets: Datasets, *, sqs_message_id: str | None =
     ignored: list[IgnoredRecord] = []
     rejected: list[RejectedRecord] = []
     try:
-        outer = _object(body, "the body")
-        message, raw = _unwrapped(outer)
-        raw["sqs_message_id"] = sqs_message_id
-        for take in _records(message, raw, datasets):
+        for take in _all_records(_object(body, "the body"), _Envelope(), sqs_message_id, datasets):
             try:
                 notices.append(take())
             except _IgnoreError as aside:
@@ -158,10 +156,22 @@ def _object(text: str | bytes, what: str) -> dict[str, Json]:
     return value
 
 
-def _unwrapped(outer: dict[str, Json]) -> tuple[dict[str, Json], dict[str, str | None]]:
-    """Return the message without the envelope of SNS, and the ids of the envelope if there is one."""
+class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What the envelope of SNS says about a message; nothing for a message without one."""
+
+    raw: dict[str, str | None] = {}
+    sent_at: str | None = None
+
+    @property
+    def topic(self) -> str | None:
+        """Return the ARN of the topic."""
+        return self.raw.get("topic_arn")
+
+
+def _unwrapped(outer: dict[str, Json]) -> tuple[dict[str, Json], _Envelope]:
+    """Return the message without the envelope of SNS, and the envelope if there is one."""
     if "Message" not in outer or "TopicArn" not in outer:
-        return outer, {}
+        return outer, _Envelope()
     raw = {
         "sns_message_id": _text_or_none(outer.get("MessageId")),
         "topic_arn": _text_or_none(outer["TopicArn"]),
@@ -172,10 +182,41 @@ def _unwrapped(outer: dict[str, Json]) -> tuple[dict[str, Json], dict[str, str |
     inner = outer["Message"]
     if not isinstance(inner, str):
         raise _RejectError("missing_required_field", "Message is not text")
-    return _object(inner, "Message"), raw
+    return _object(inner, "Message"), _Envelope(raw=raw, sent_at=_moment(outer, "Timestamp"))
 
 
-def _records(message: dict[str, Json], raw: Mapping[str, str | None], datasets: Datasets) -> Iterator[Any]:
+def _all_records(
+    outer: dict[str, Json], around: _Envelope, sqs_message_id: str | None, datasets: Datasets, depth: int = 0
+) -> Iterator[Any]:
+    """Yield a function for each record of a message, also inside records of Lambda, and of SQS as Lambda has them."""
+    message, envelope = _unwrapped(outer)
+    envelope = envelope if envelope.raw else around
+    records = message.get("Records")
+    wrapped = [_inner(one) for one in records] if isinstance(records, list) else []
+    if depth < DEPTH_MAX and any(inner is not None for inner in wrapped):
+        if len(wrapped) > RECORDS_MAX:
+            raise _RejectError("missing_required_field", f"Records has more than {RECORDS_MAX} records")
+        for inner in wrapped:
+            if inner is None:
+                raise _RejectError("missing_required_field", "Records has records of different kinds")
+            yield from _all_records(inner[0], envelope, inner[1] or sqs_message_id, datasets, depth + 1)
+        return
+    envelope = msgspec.structs.replace(envelope, raw={**envelope.raw, "sqs_message_id": sqs_message_id})
+    yield from _records(message, envelope, datasets)
+
+
+def _inner(record: Json) -> tuple[dict[str, Json], str | None] | None:
+    """Return the message inside a record that Lambda got from SNS or SQS, and its id in SQS; None for other records."""
+    if not isinstance(record, dict):
+        return None
+    if isinstance(notification := record.get("Sns"), dict):
+        return notification, None
+    if isinstance(body := record.get("body"), str) and record.get("eventSource") == "aws:sqs":
+        return _object(body, "body"), _text_or_none(record.get("messageId"))
+    return None
+
+
+def _records(message: dict[str, Json], envelope: _Envelope, datasets: Datasets) -> Iterator[Any]:
     """Yield a function for each record, which returns its notice or raises _IgnoreError or _RejectError."""
     if message.get("Event") == "s3:TestEvent":
         raise _IgnoreError("test_event", str(message.get("Bucket", "")))
@@ -186,16 +227,17 @@ def _records(message: dict[str, Json], raw: Mapping[str, str | None], datasets: 
         if not records:
             raise _IgnoreError("no_records", "")
         for record in records:
-            yield lambda record=record: _of_s3_event(record, raw, datasets)
+            yield lambda record=record: _of_s3_event(record, envelope, datasets)
     elif "S3Bucket" in message and "Key" in message:
-        yield lambda: _of_chunk(message, raw, datasets)
+        yield lambda: _of_chunk(message, envelope, datasets)
     else:
-        topic = raw.get("topic_arn")
-        code = "missing_required_field" if topic is None or topic in datasets.topics() else "unroutable_topic"
-        raise _RejectError(code, "the message has neither Records nor S3Bucket and Key")
+        topic = envelope.topic
+        if topic is not None and topic not in datasets.topics():
+            raise _RejectError("unroutable_topic", f"the topic {topic} belongs to no dataset")
+        raise _RejectError("missing_required_field", "the message has neither Records nor S3Bucket and Key")
 
 
-def _of_s3_event(record: Json, raw: Mapping[str, str | None], datasets: Datasets) -> Notice:
+def _of_s3_event(record: Json, envelope: _Envelope, datasets: Datasets) -> Notice:
     version = _text(record, "eventVersion")
     if version.partition(".")[0] != "2":
         raise _RejectError("unsupported_schema_version", f"eventVersion is {version[:20]}, not 2.x")
@@ -205,12 +247,13 @@ def _of_s3_event(record: Json, raw: Mapping[str, str | None], datasets: Datasets
     event = _text(record, "eventName")
     if not event.removeprefix("s3:").startswith("ObjectCreated:"):
         raise _IgnoreError("not_created", f"s3://{bucket}/{key}")
-    match = _matched(datasets, bucket, key, "s3-event")
+    # The bucket of chunks sends these too, besides the messages of its own kind.
+    match = _matched(datasets, bucket, key)
     return _notice(
         match,
         bucket,
-        raw,
-        event_time=_moment(record, "eventTime"),
+        envelope.raw,
+        event_time=_moment(record, "eventTime") or envelope.sent_at,
         content_etag=_text_at(record, "s3", "object", "eTag"),
         size=_size(record),
         sequencer=_sequencer(record),
@@ -218,7 +261,7 @@ def _of_s3_event(record: Json, raw: Mapping[str, str | None], datasets: Datasets
     )
 
 
-def _of_chunk(message: dict[str, Json], raw: Mapping[str, str | None], datasets: Datasets) -> Notice:
+def _of_chunk(message: dict[str, Json], envelope: _Envelope, datasets: Datasets) -> Notice:
     bucket, key = _text(message, "S3Bucket"), _text(message, "Key")
     match = _matched(datasets, bucket, key, "nexrad-chunk")
     # Some messages have numbers here, others text.
@@ -226,10 +269,10 @@ def _of_chunk(message: dict[str, Json], raw: Mapping[str, str | None], datasets:
         value = message.get(name)
         if value is not None and str(value).lstrip("0") != match.fields.get(field, "").lstrip("0"):
             raise _RejectError("missing_required_field", f"{name} differs from the key")
-    return _notice(match, bucket, raw)
+    return _notice(match, bucket, envelope.raw, event_time=envelope.sent_at)
 
 
-def _matched(datasets: Datasets, bucket: str, key: str, envelope: str) -> Match:
+def _matched(datasets: Datasets, bucket: str, key: str, envelope: str | None = None) -> Match:
     subject = f"s3://{bucket}/{key}"
     # A lone surrogate is not printable and cannot be encoded. A key that is not in NFC would be stored as another key,
     # because the ledger normalises text.
@@ -238,9 +281,9 @@ def _matched(datasets: Datasets, bucket: str, key: str, envelope: str) -> Match:
             "missing_required_field", f"the key is empty, longer than {KEY_BYTES_MAX} bytes, or not printable"
         )
     if bucket not in datasets.buckets():
-        raise _IgnoreError("unroutable_topic", subject)
+        raise _IgnoreError("unknown_bucket", subject)
     match = datasets.match(bucket, key)
-    if match is None or match.dataset.spec.envelope != envelope:
+    if match is None or envelope not in (None, match.dataset.spec.envelope):
         raise _IgnoreError("missing_dataset", subject)
     return match
 

@@ -19,7 +19,7 @@ from holdfast.core.digest import canonical, sha256
 from holdfast.core.records import time_from
 from holdfast.nodd.dataset import Dataset
 from holdfast.nodd.notices import NAMESPACE
-from holdfast.nodd.replays import ReplayOf
+from holdfast.nodd.replays import REDELIVERY, ReplayOf
 from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
 PROV, OPENLINEAGE = "prov", "openlineage"
@@ -212,8 +212,11 @@ def _of_replay(unit: Unit, run: RunFacts) -> list[dict[str, Any]]:
 
 
 def _replay_name(run: RunFacts) -> str:
-    # A drain by an earlier version has no run id, so the job and attempt identify it.
-    return run.replay.run_id if run.replay and run.replay.run_id else f"drain-{run.job_id}-{run.attempt}"
+    # A second notice, and a drain by an earlier version, have no run id, so the job and attempt identify them.
+    if run.replay and run.replay.run_id:
+        return run.replay.run_id
+    kind = REDELIVERY if run.replay and run.replay.mode == REDELIVERY else "drain"
+    return f"{kind}-{run.job_id}-{run.attempt}"
 
 
 def _statement(kind: str, name: str, attributes: dict[str, Any]) -> dict[str, Any]:

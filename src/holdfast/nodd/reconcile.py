@@ -71,7 +71,7 @@ def reconcile(
         counts += Counter({"known": len(page) - len(missing), "missing": len(missing)})
         examples += [notice.object_uri for notice in missing][: EXAMPLES - len(examples)]
         if admit_missing and missing:
-            admitted = admit_notices(store, missing, actor=actor)
+            admitted = admit_notices(store, missing, datasets, actor=actor)
             counts["admitted"] += sum(found.fate == "admitted" for found in admitted)
     return ReconcileResult(
         dataset=dataset.name,

@@ -1,4 +1,4 @@
-"""Rejected messages: their bodies are stored, and can be parsed again by a newer version.
+"""Messages that were not admitted: rejected bodies are stored and can be parsed again; ignored records are counted.
 
 Invariants: a body is never deleted; one that is admitted later is marked with its fate and the time; one with an
 invalid signature is parsed again only if its code is given.
@@ -38,6 +38,23 @@ def listed(store: Store[Any], *, code: str | None = None, limit: int = 100) -> l
     """Return rejected bodies, newest first."""
     with store.reading() as reading:
         return [RejectedBody(*row) for row in run_statement(reading, "list_rejected", code=code, n=limit)]
+
+
+class IgnoredShape(msgspec.Struct, frozen=True):
+    """Ignored records with one reason, whose subjects differ only in their digits."""
+
+    reason: str
+    shape: str
+    example: str  # the last one
+    times: int
+    first_at: str
+    last_at: str
+
+
+def ignored(store: Store[Any], *, reason: str | None = None, limit: int = 100) -> list[IgnoredShape]:
+    """Return what was ignored, newest first."""
+    with store.reading() as reading:
+        return [IgnoredShape(*row) for row in run_statement(reading, "list_ignored", reason=reason, n=limit)]
 
 
 def replay(

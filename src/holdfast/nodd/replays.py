@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.store.transaction import Reading
 
-DRAIN = "dlq"
+DRAIN, REDELIVERY = "dlq", "redelivery"
+ANNOUNCED_AGAIN = "announced again"  # the reason of a replay by a second notice
 NAME = "dlq-drain"  # of the selection of a drain
 _BROUGHT = frozenset({"replay", "submit"})  # the events by which a replay moves a job or makes one
 
@@ -29,7 +30,7 @@ _BROUGHT = frozenset({"replay", "submit"})  # the events by which a replay moves
 class ReplayOf(msgspec.Struct, frozen=True, kw_only=True):
     """The replay that an attempt is part of."""
 
-    mode: str  # of the run; that of a drain of a queue is `dlq`
+    mode: str  # of the run; that of a drain of a queue is `dlq`, that of a second notice `redelivery`
     reason: str | None = None
     run_id: str | None = None
     original_run: str | None = None  # the ingest run before it
@@ -45,7 +46,10 @@ def replay_of(store: Store[Any], job: Job) -> ReplayOf | None:
 
 def _read(reading: Reading, job: Job) -> ReplayOf:
     original = _ingest_run(reading, job.replaces or job.job_id)
-    run_id = _run_named([row for row in reading.journal.of(job.job_id) if row.event in _BROUGHT])
+    brought = [row for row in reading.journal.of(job.job_id) if row.event in _BROUGHT]
+    if brought and brought[-1].reason == ANNOUNCED_AGAIN:
+        return ReplayOf(mode=REDELIVERY, reason=job.replay_reason, original_run=original)
+    run_id = _run_named(brought)
     run = None if run_id is None else reading.runs.get(run_id)
     # The reason of a drain is free text, and may look like that of a run.
     if run is None or run.procedure != PROCEDURE:

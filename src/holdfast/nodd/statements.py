@@ -27,7 +27,13 @@ def statements(dialect: str) -> Statements:
 @cache
 def schema(dialect: str) -> tuple[str, ...]:
     """Return the statements that make the tables, their indexes and the view of records."""
-    return (*_parts(dialect, "schema.sql"), *_parts(dialect, "view.sql"))
+    return (*_parts(dialect, "schema.sql"), *_parts(dialect, "ignored.sql"), *_parts(dialect, "view.sql"))
+
+
+@cache
+def upgrade(dialect: str) -> tuple[str, ...]:
+    """Return the statements that turn the tables of version 2 into those of version 3."""
+    return ("DROP VIEW nodd_wal_records", *_parts(dialect, "ignored.sql"), *_parts(dialect, "view.sql"))
 
 
 def _parts(dialect: str, file: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`holdfast nodd admit | rejected`: admit notices from files; list and replay rejected messages."""
+"""`holdfast nodd admit | rejected | ignored`: admit notices from files; list what was not admitted, and replay it."""
 
 from __future__ import annotations
 
@@ -116,3 +116,21 @@ def rejected(
     columns = [Column("SHA-256"), Column("CODE"), Column("TIMES"), Column("LAST"), Column("REASON", folds=True)]
     rows = [(one.sha256[:12], one.code, str(one.times), one.last_at, one.message) for one in kept]
     return Answer([msgspec.to_builtins(one) for one in kept], lambda: output.table(columns, rows))
+
+
+@command(prepared)
+def ignored(
+    store: Store[Any],
+    *,
+    reason: Annotated[
+        str | None,
+        typer.Option("--reason", metavar="CODE", help="Only records with this reason, such as unknown_bucket."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of lines.")] = 100,
+) -> Answer:
+    """List ignored records by reason, newest first: one line for all that differ only in their digits."""
+    kept = rejections.ignored(store, reason=reason, limit=limit)
+    columns = [Column("REASON"), Column("TIMES", right=True), Column("LAST"), Column("EXAMPLE", folds=True)]
+    rows = [(one.reason, str(one.times), one.last_at, one.example) for one in kept]
+    text = (lambda: output.table(columns, rows)) if rows else "No ignored records."
+    return Answer([msgspec.to_builtins(one) for one in kept], text)

@@ -1,7 +1,7 @@
 """`holdfast nodd`: ingests and catalogues NOAA's open data."""
 
 from holdfast.cli.command import group
-from holdfast.cli.nodd.admit import admit, rejected
+from holdfast.cli.nodd.admit import admit, ignored, rejected
 from holdfast.cli.nodd.check import check
 from holdfast.cli.nodd.datasets import datasets, pause, publish, records, resume
 from holdfast.cli.nodd.feed import backfill, doctor, drain_dlq, reconcile, subscribe
@@ -10,7 +10,7 @@ from holdfast.cli.nodd.run import run
 nodd = group("Ingest and catalogue NOAA's open data.", "nodd")
 
 for _one in (
-    check, reconcile, backfill, drain_dlq, subscribe, doctor, datasets, admit, run, records, rejected, publish, pause,
-    resume,
+    check, reconcile, backfill, drain_dlq, subscribe, doctor, datasets, admit, run, records, rejected, ignored, publish,
+    pause, resume,
 ):  # fmt: skip
     nodd.command()(_one)

@@ -44,3 +44,9 @@ ON CONFLICT (sha256) DO UPDATE SET times = nodd_rejected.times + excluded.times,
 INSERT INTO nodd_counts (dataset, fate, reason, n, last_at)
 SELECT r ->> 0, r ->> 1, r ->> 2, (r ->> 3)::bigint, r ->> 4 FROM json_array_elements(:rows::json) r
 ON CONFLICT (dataset, fate, reason) DO UPDATE SET n = nodd_counts.n + excluded.n, last_at = excluded.last_at;
+
+-- name: keep_ignored
+INSERT INTO nodd_ignored (reason, shape, example, times, first_at, last_at)
+SELECT r ->> 0, r ->> 1, r ->> 2, (r ->> 3)::bigint, r ->> 4, r ->> 4 FROM json_array_elements(:rows::json) r
+ON CONFLICT (reason, shape) DO UPDATE
+   SET example = excluded.example, times = nodd_ignored.times + excluded.times, last_at = excluded.last_at;

@@ -41,3 +41,9 @@ ON CONFLICT (sha256) DO UPDATE SET times = nodd_rejected.times + excluded.times,
 INSERT INTO nodd_counts (dataset, fate, reason, n, last_at)
 SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4 FROM json_each(:rows) r WHERE true
 ON CONFLICT (dataset, fate, reason) DO UPDATE SET n = nodd_counts.n + excluded.n, last_at = excluded.last_at;
+
+-- name: keep_ignored
+INSERT INTO nodd_ignored (reason, shape, example, times, first_at, last_at)
+SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 4 FROM json_each(:rows) r WHERE true
+ON CONFLICT (reason, shape) DO UPDATE
+   SET example = excluded.example, times = nodd_ignored.times + excluded.times, last_at = excluded.last_at;

@@ -7,9 +7,13 @@ SELECT u.wal_id, u.dataset, u.object_uri, u.provider, u.queue, u.event_time, u.t
   coalesce(j.last_error_code, u.error_before) AS last_error_code,
   coalesce(j.last_error_message, u.message_before) AS last_error_message,
   coalesce(u.integrity_status, (SELECT c.value ->> 'status' FROM holdfast_checkpoints c
-    WHERE c.job_id = j.job_id AND c.name = 'integrity-check'), 'unknown') AS integrity_status,
+    WHERE c.job_id = j.job_id AND c.name = 'integrity-check'),
+    CASE WHEN (j.last_error_code LIKE 'integrity_%' OR j.last_error_code = 'source_expired')
+      AND j.state <> 'running' THEN 'failed' END, 'unknown') AS integrity_status,
   coalesce(u.metadata_status, (SELECT c.value ->> 'status' FROM holdfast_checkpoints c
-    WHERE c.job_id = j.job_id AND c.name = 'metadata-extract'), 'unknown') AS metadata_status,
+    WHERE c.job_id = j.job_id AND c.name = 'metadata-extract'),
+    CASE WHEN j.last_error_code LIKE 'metadata_%' AND j.state <> 'running' THEN 'failed' END,
+    'unknown') AS metadata_status,
   coalesce(u.stac_status, CASE WHEN j.last_error_code LIKE 'stac_%' AND j.state <> 'running' THEN 'failed' END,
     'unknown') AS stac_status,
   coalesce(u.provenance_status, CASE WHEN j.last_error_code LIKE 'prov%' AND j.state <> 'running' THEN 'failed' END,
