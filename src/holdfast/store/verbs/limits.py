@@ -41,7 +41,8 @@ BUCKETS_A_SWEEP = 1000
 DECLARED = "declared by the program"
 Look = Callable[[int], list[Candidate]]
 
-_swept: WeakKeyDictionary[object, str] = WeakKeyDictionary()  # by store, the last bucket that a sweep looked at
+# By store: the last bucket that a sweep looked at, and when this process last tried to sweep.
+_swept: WeakKeyDictionary[object, tuple[str, datetime]] = WeakKeyDictionary()
 
 
 class LimitReads(Verbs):
@@ -104,9 +105,17 @@ class LimitWrites(LimitReads, WritingVerbs):
         self._wake(rules, now)
         queues = encoded(list(dict.fromkeys(lease.queues)))
         claimed = self._claim(lease, rules, now, lambda n: self._candidates("limited_jobs", rules, queues=queues, n=n))
-        if len(claimed) < lease.n and self._session.workers.take_duty("limits", SWEEP_S):
+        if len(claimed) < lease.n and self._must_sweep(now):
             self.sweep(rules, now)
         return claimed
+
+    def _must_sweep(self, now: datetime) -> bool:
+        """Return whether it is this process that sweeps now: one of the fleet does, in each period."""
+        after, last = _swept.get(self._store, ("", None))
+        if last is not None and timedelta(0) <= now - last < timedelta(seconds=SWEEP_S):
+            return False
+        _swept[self._store] = after, now
+        return self._session.workers.take_duty("limits", SWEEP_S)
 
     def claim_these(self, job_ids: Iterable[int], lease: Lease) -> list[Attempt]:
         """Lease those of the given jobs that are due and within their limits; park those that are over one.
@@ -215,6 +224,8 @@ class LimitWrites(LimitReads, WritingVerbs):
 
     def _wake(self, rules: Rules, now: datetime) -> None:
         """Let jobs go that wait for tokens which have come."""
+        if not any(rule.starts for rule in rules.values()):
+            return
         found = self._run("woken_buckets", at=self._store.stored(now), n=BUCKETS_A_SWEEP)
         if found:
             known = Room(rules, now)
@@ -233,7 +244,7 @@ class LimitWrites(LimitReads, WritingVerbs):
         rules = self.rules() if rules is None else rules
         self._run("free_leaked_slots")
         self._give_missing(rules, now)
-        after = "" if whole else _swept.get(self._store, "")
+        after = "" if whole else _swept.get(self._store, ("", now))[0]
         while True:
             buckets = [name for (name,) in self._run("waiting_buckets", after=after, n=BUCKETS_A_SWEEP)]
             known = Room(rules, now)
@@ -242,7 +253,7 @@ class LimitWrites(LimitReads, WritingVerbs):
             after = buckets[-1] if len(buckets) == BUCKETS_A_SWEEP else ""
             if not whole or not after:
                 break
-        _swept[self._store] = after
+        _swept[self._store] = after, now
 
     def _give_missing(self, rules: Rules, now: datetime) -> None:
         """Give slots to jobs that were claimed before their limit was set, beyond the limit if need be."""
