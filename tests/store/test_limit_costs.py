@@ -44,7 +44,7 @@ def test_a_ledger_without_limits_runs_no_statement_of_theirs(verbs: Verbs, monke
     names = recorded(verbs, monkeypatch)
     work(verbs, 10)
     with verbs.store.reading() as reading:
-        reading.jobs.next_due(["default"])
+        reading.jobs.outlook(["default"])
     own = ["last_call", "insert_jobs", "claim_jobs"]
     own += ["claimed_jobs"] if verbs.store.dialect == "sqlite" else []
     own += [] if verbs.store.dialect == "sqlite" else ["complete_jobs"]  # SQLite completes without a name
