@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -134,3 +135,26 @@ def test_the_document_of_the_api_is_what_the_server_serves(address: tuple[Site, 
     site, port = address
     served_document = httpx.get(f"http://127.0.0.1:{port}/api/v1/openapi.json", headers=bearer(site)).json()
     assert served_document == json.loads(json.dumps(document()))
+
+
+def test_the_examples_of_the_guide(address: tuple[Site, int]) -> None:
+    from tests.support.guides import DOCS, blocks
+
+    site, port = address
+    [block] = blocks(DOCS / "console.md", "sh")
+    commands = [shlex.split(line.replace("$TOKEN", site.secrets["robot"])) for line in block.strip().splitlines()]
+    assert len(commands) >= 8
+    job = httpx.post(f"http://127.0.0.1:{port}/api/v1/jobs", json={"operation": "noop"}, headers=bearer(site)).json()
+    for words in commands:
+        url, headers, data = "", {}, None
+        rest = iter(words[1:])
+        for word in rest:
+            if word == "-H":
+                name, _, value = next(rest).partition(": ")
+                headers[name] = value
+            elif word == "-d":
+                data = next(rest)
+            elif word != "-s":
+                url = word.replace(":8420/", f":{port}/").replace("/jobs/1", f"/jobs/{job['job_id']}")
+        answer = httpx.request("GET" if data is None else "POST", url, headers=headers, content=data)
+        assert answer.status_code in (200, 201), (url, answer.text)

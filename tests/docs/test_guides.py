@@ -20,6 +20,10 @@ def test_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_console(DOCS / "cli.md", tmp_path, monkeypatch, steps_min=40)
 
 
+def test_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_console(DOCS / "console.md", tmp_path, monkeypatch, steps_min=9)
+
+
 def test_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_console(DOCS / "schedules.md", tmp_path, monkeypatch, steps_min=8)
 
