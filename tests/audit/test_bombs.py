@@ -11,7 +11,7 @@ import pytest
 from holdfast.audit.files.snapshot import LINE_MAX
 from holdfast.audit.files.snapshot_verify import verify
 from holdfast.core.errors import SnapshotInvalidError
-from holdfast.store.environment import PAYLOAD_MAX_VARIABLE
+from holdfast.store.configuration import variable_of
 
 pytestmark = pytest.mark.attack("files")
 
@@ -44,7 +44,7 @@ def test_a_line_of_hundreds_of_megabytes_is_refused_in_bounded_memory(begins: by
 
 def test_larger_payloads_make_longer_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = bomb(tmp_path / "long", b"", 65)
-    monkeypatch.setenv(PAYLOAD_MAX_VARIABLE, str(16 * MEBI))
+    monkeypatch.setenv(variable_of("payload_max_bytes"), str(16 * MEBI))
     with pytest.raises(SnapshotInvalidError) as caught:
         verify(path)
     assert caught.value.context["kind"] == "header"  # the line was read whole

@@ -104,5 +104,5 @@ def test_the_limit_of_the_payload(sqlite_ledger: str, monkeypatch: pytest.Monkey
 def test_a_limit_that_is_none(sqlite_ledger: str, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("HOLDFAST_PAYLOAD_MAX_BYTES", value)
     refused = holdfast("submit", "noop", "--db", sqlite_ledger, "--json")
-    assert (refused.code, refused.error_code) == (2, "bad_input")
-    assert refused.json["context"]["variable"] == "HOLDFAST_PAYLOAD_MAX_BYTES"
+    assert (refused.code, refused.error_code) == (2, "configuration_invalid")
+    assert refused.json["context"]["origin"] == "HOLDFAST_PAYLOAD_MAX_BYTES"

@@ -41,6 +41,7 @@ TREE = list(tree_below(HoldfastError))
 CODES = {
     "HoldfastError": ("error", 1),
     "InputError": ("bad_input", 2),
+    "ConfigurationError": ("configuration_invalid", 2),
     "BadUrlError": ("url_invalid", 2),
     "PayloadNotJsonError": ("payload_not_json", 2),
     "PayloadTooDeepError": ("payload_too_deep", 2),

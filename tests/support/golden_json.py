@@ -145,6 +145,7 @@ class _Scenario:
         self._run("stats")
         self._run("queues")
         self._run("workers")
+        self._run("config show", db=None)
         self._run("metrics")
         for row in self.answers["metrics"]["answer"]:
             row["value"] = "<seconds>" if row["name"].endswith("_seconds") else row["value"]

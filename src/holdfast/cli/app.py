@@ -71,6 +71,7 @@ COMMANDS = {
         "Operate", "holdfast.cli.commands.metrics:metrics", "Print the state of a ledger for Prometheus."
     ),
     "batches": Command("Work", "holdfast.cli.commands.batches:batches", "See how far batches of jobs are."),
+    "config": Command("The ledger", "holdfast.cli.commands.config:config", "Show the settings of this process."),
     "schedules": Command("Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times."),
     "console": Command(
         "Operate",

@@ -26,6 +26,7 @@ import typer
 from holdfast.cli import output
 from holdfast.cli.options import Db, Json, Schema, ledger_url
 from holdfast.store import Store, connect, open_store
+from holdfast.store.configuration import configuration
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger
@@ -53,14 +54,9 @@ class Location(NamedTuple):
         return ledger_url(self.db, self.schema_given)
 
     @property
-    def typed(self) -> bool:
-        """Return whether the user typed --db; otherwise it is the value of HOLDFAST_URL."""
-        return self.db is not None and output.db_typed()
-
-    @property
     def schema(self) -> str:
         """Return the schema on PostgreSQL."""
-        return self.schema_given or "public"
+        return configuration(schema=self.schema_given).schema
 
     def open(self) -> Store[Any]:
         """Return the store of the ledger, after verifying its schema and its triggers."""

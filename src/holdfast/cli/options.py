@@ -14,6 +14,7 @@ import typer
 from holdfast.cli import output
 from holdfast.core.errors import BadUrlError, InputError
 from holdfast.store import Store, open_store
+from holdfast.store.configuration import configuration, variable_of
 from holdfast.store.requests import WORD_BYTES_MAX
 
 ID_MAX = 2**63 - 1
@@ -60,10 +61,8 @@ Db = Annotated[
     str | None,
     typer.Option(
         "--db",
-        envvar="HOLDFAST_URL",
-        show_envvar=True,
         metavar="URL",
-        help="Ledger: a file path, sqlite:///FILE or postgresql://….",
+        help="Ledger: a file path, sqlite:///FILE or postgresql://… (default: HOLDFAST_URL, or url of holdfast.toml).",
         callback=db_named,
     ),
 ]
@@ -89,6 +88,7 @@ Operation = Annotated[str, typer.Argument(metavar="OPERATION", help="Name of the
 
 def ledger_url(db: str | None, schema: str | None, *, flag: str = "--db", variable: str = "HOLDFAST_URL") -> str:
     """Return the URL of the ledger, or raise; `flag` and `variable` are the two ways to give it."""
+    db = db or (configuration().url if variable == variable_of("url") else None)
     if not db:
         raise BadUrlError("No ledger is given.", next_step=f"Give {flag} with a file or a URL, or set {variable}.")
     if schema and not db.startswith(("postgresql://", "postgres://")):
@@ -100,7 +100,7 @@ def ledger_url(db: str | None, schema: str | None, *, flag: str = "--db", variab
 
 def opened(db: str | None, schema: str | None) -> AbstractContextManager[Store[Any]]:
     """Return the store of the ledger, after verifying its schema and its triggers."""
-    return open_store(ledger_url(db, schema), schema=schema or "public")
+    return open_store(ledger_url(db, schema), schema=schema or configuration().schema)
 
 
 def actor() -> str:

@@ -70,11 +70,6 @@ def ledger_flags() -> "LedgerFlags":
     return _ledger_flags
 
 
-def db_typed() -> bool:
-    """Return whether the user typed --db; otherwise the environment located the ledger."""
-    return _ledger_flags is not None and _ledger_flags.names("--db")
-
-
 def pasteable(text: str) -> str:
     """Return the text with --db and --schema added to its commands, as the user typed them."""
     return text if _ledger_flags is None else _ledger_flags.text(text)

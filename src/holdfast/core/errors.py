@@ -2,6 +2,7 @@
 
     HoldfastError
     ├── InputError                       exit 2: invalid input; nothing was written
+    │   ├── ConfigurationError
     │   ├── BadUrlError
     │   ├── PayloadNotJsonError
     │   ├── PayloadTooDeepError
@@ -105,6 +106,13 @@ class InputError(HoldfastError):
     code = "bad_input"
     exit_code = 2
     next_step = "Correct the input and try again."
+
+
+class ConfigurationError(InputError):
+    """A setting of the environment or of a configuration file is unknown or wrong."""
+
+    code = "configuration_invalid"
+    next_step = "Correct the setting; `holdfast config show` shows all settings."
 
 
 class BadUrlError(InputError):

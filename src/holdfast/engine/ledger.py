@@ -42,7 +42,6 @@ logger = logging.getLogger("holdfast")
 T = TypeVar("T")
 Op = TypeVar("Op", bound=Operation[..., Any])
 
-URL_VARIABLE = "HOLDFAST_URL"
 DEFAULT_URL = "holdfast.db"
 
 
@@ -61,15 +60,15 @@ class Ledger:
         tracebacks: bool = True,
         world: World | None = None,
     ) -> None:
-        self.url = None if url is None else checked_url(url)  # None: HOLDFAST_URL, or else holdfast.db
+        self.url = None if url is None else checked_url(url)  # None: the configuration, or else holdfast.db
         self.operations = Operations() if operations is None else operations
         self.schema = schema
         self.create = create  # make or migrate the ledger at first use, if it is not there; False refuses instead
         self.world = world or World()
-        if payload_bytes_max is None and "HOLDFAST_PAYLOAD_MAX_BYTES" in os.environ:
-            from holdfast.store.environment import payload_bytes_max as allowed  # noqa: PLC0415 - few set it
+        if payload_bytes_max is None and (url is None or "HOLDFAST_PAYLOAD_MAX_BYTES" in os.environ):
+            from holdfast.store.configuration import configuration  # noqa: PLC0415 - few set it
 
-            payload_bytes_max = allowed()
+            payload_bytes_max = configuration().payload_max_bytes
         self.payload_bytes_max = PAYLOAD_BYTES_MAX if payload_bytes_max is None else payload_bytes_max
         self.tracebacks = tracebacks  # keep where a failed attempt failed; an operation can refuse it for itself
         self._lock = threading.RLock()
@@ -411,9 +410,16 @@ class Ledger:
                 # After a fork: the connections belong to the parent, and the threads of its subscriptions are not
                 # in this process.
                 self._bus = None
-            opened = self._opened = OpenedLedger(self, self.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+            opened = self._opened = OpenedLedger(self, self.url or self._configured_url())
         opened.check()
         return opened
+
+    def _configured_url(self) -> str:
+        from holdfast.store.configuration import configuration  # noqa: PLC0415 - where no URL was given
+
+        found = configuration()
+        self.schema = found.schema if self.schema == "public" else self.schema
+        return found.url or DEFAULT_URL
 
     def renew_lock(self) -> None:
         """Make a new lock after a fork: a thread of the parent may have held the old one."""

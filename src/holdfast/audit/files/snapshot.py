@@ -21,7 +21,7 @@ import msgspec
 from holdfast.audit.files.framed import BAD_LINE, LineReader, compressed, json_line
 from holdfast.core.errors import HoldfastError, InputError, SnapshotInvalidError
 from holdfast.core.records import time_text
-from holdfast.store.environment import payload_bytes_max
+from holdfast.store.configuration import configuration
 from holdfast.store.files import new_file
 from holdfast.store.migrations import migrations
 from holdfast.store.store import Store
@@ -50,7 +50,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 def _line_max() -> int:
     """Return how many bytes of a line are read: more if the environment allows larger payloads."""
-    return max(LINE_MAX, ESCAPED_MAX * payload_bytes_max())
+    return max(LINE_MAX, ESCAPED_MAX * configuration().payload_max_bytes)
 
 
 class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True):

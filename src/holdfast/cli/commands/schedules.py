@@ -16,7 +16,7 @@ from holdfast.cli.values import row_value
 from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
 from holdfast.core.records import time_text
-from holdfast.store.environment import payload_bytes_max
+from holdfast.store.configuration import configuration
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger
@@ -80,7 +80,7 @@ def add(
         policy,
     )
 
-    arguments = loads(payload, size_max=payload_bytes_max())
+    arguments = loads(payload, size_max=configuration().payload_max_bytes)
     if not isinstance(arguments, dict):
         raise InputError("The payload must be a JSON object.", next_step='Write it as \'{"name": "value"}\'.')
     schedule = Schedule(

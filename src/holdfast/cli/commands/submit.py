@@ -18,7 +18,7 @@ from holdfast.core.errors import InputError, PayloadTooLargeError
 from holdfast.core.machines import JOB
 from holdfast.core.protocol import ranked
 from holdfast.store import Declared, Submission
-from holdfast.store.environment import payload_bytes_max
+from holdfast.store.configuration import configuration
 from holdfast.store.requests import INTEGER_MAX
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
@@ -77,7 +77,7 @@ def submit(
 
     A second submit of the same call with the same --client and --key adds no job and returns the first one.
     """
-    size_max = payload_bytes_max()
+    size_max = configuration().payload_max_bytes
     text = payload_text(loads(_read(payload, size_max), size_max=size_max), size_max=size_max)
     moment, latest = due_moment(run_at), due_moment(deadline, "--deadline")
     _require_version(operation_version)

@@ -1,8 +1,8 @@
 """`holdfast worker`: runs a worker until it is stopped.
 
-Invariants: --db wins over the URL in the application, that over HOLDFAST_URL; the first line says which ledger, queues
-and operations this worker serves; the first SIGTERM or SIGINT stops a worker gracefully, the second at once; a worker
-that has abandoned too many threads replaces itself by a new process; a worker never creates a ledger.
+Invariants: --db wins over the URL in the application, that over the configuration; the first line says which ledger,
+queues and operations this worker serves; the first SIGTERM or SIGINT stops a worker gracefully, the second at once; a
+worker that has abandoned too many threads replaces itself by a new process; a worker never creates a ledger.
 """
 
 import logging
@@ -22,6 +22,7 @@ from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.logs import LogFormat, log_handler
 from holdfast.cli.options import ledger_url
 from holdfast.core.errors import HoldfastError, InputError
+from holdfast.store.configuration import configuration
 from holdfast.store.urls import shown
 from holdfast.telemetry.target import Target
 
@@ -50,18 +51,26 @@ def worker(
         ),
     ] = None,
     concurrency: Annotated[
-        int,
-        typer.Option("--concurrency", min=1, max=10_000, help="Maximum number of handlers that run at the same time."),
-    ] = 8,
+        int | None,
+        typer.Option(
+            "--concurrency",
+            min=1,
+            max=10_000,
+            help="Maximum number of handlers that run at the same time (default: 8).",
+        ),
+    ] = None,
     processes: Annotated[
         bool, typer.Option("--processes", help="Run handlers in processes instead of threads.")
     ] = False,
     drain: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--drain", min=0, metavar="SECONDS", help="Seconds that running handlers get to finish after a stop."
+            "--drain",
+            min=0,
+            metavar="SECONDS",
+            help="Seconds that running handlers get to finish after a stop (default: 30).",
         ),
-    ] = 30,
+    ] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when no job is due.")] = False,
     no_retention: Annotated[bool, typer.Option("--no-retention", help="Do not run retention in this worker.")] = False,
     no_upkeep: Annotated[
@@ -70,34 +79,42 @@ def worker(
     upkeep_process: Annotated[
         bool, typer.Option("--upkeep-process", help="Run seals, checks and retention in a process of their own.")
     ] = False,
-    log: Annotated[LogFormat, typer.Option("--log", help="Form of the log on standard error.")] = LogFormat.TEXT,
-    telemetry: Annotated[Target, typer.Option("--telemetry", help="Where to send metrics and traces.")] = Target.OFF,
+    log: Annotated[
+        LogFormat | None, typer.Option("--log", help="Form of the log on standard error (default: text).")
+    ] = None,
+    telemetry: Annotated[
+        Target | None, typer.Option("--telemetry", help="Where to send metrics and traces (default: off).")
+    ] = None,
     metrics: Annotated[
         int | None,
         typer.Option("--metrics", min=0, max=65535, metavar="PORT", help="Serve /metrics at this port of 127.0.0.1."),
     ] = None,
     as_json: bool = False,
 ) -> Answer:
-    """Run a worker until it is stopped."""
+    """Run a worker until it is stopped.
+
+    What is not given comes from the configuration: `holdfast config show`.
+    """
     from holdfast.engine.worker.worker import Worker  # noqa: PLC0415 - see above
 
-    logging.basicConfig(level=logging.INFO, handlers=[log_handler(log)])
+    settings = configuration(concurrency=concurrency, drain_s=drain, log=log, telemetry=telemetry, metrics=metrics)
+    logging.basicConfig(level=logging.INFO, handlers=[log_handler(LogFormat(settings.log))])
     ledger = load(app, location)
     ledger.create = False  # in the wrong folder a worker would serve a new, empty ledger
     queues = queue or ledger.queues()
     made = Worker(
         ledger,
         queues=queues,
-        concurrency=concurrency,
+        concurrency=settings.concurrency,
         executor="processes" if processes else "threads",
-        drain_s=drain,
+        drain_s=settings.drain_s,
         periods=_periods(no_retention=no_retention, no_upkeep=no_upkeep, in_child=upkeep_process),
     )
-    serves = _serves(ledger, queues, concurrency)
+    serves = _serves(ledger, queues, settings.concurrency)
     if not as_json:
         facts = [f"{name} {', '.join(of) if isinstance(of, list) else of}" for name, of in serves.items()]
         logger.info("worker %s: %s", made.worker_id, "; ".join(facts))
-    with _stopped_by_signals(made), _reported(ledger, telemetry, metrics):
+    with _stopped_by_signals(made), _reported(ledger, Target(settings.telemetry), settings.metrics):
         attempts = made.run(until_idle=until_idle)
     if made.recycle and not until_idle:
         # Threads cannot be killed, so the process replaces itself.
@@ -131,7 +148,7 @@ def load(app: str, location: Location) -> "Ledger":
             f"{app!r} is a {type(found).__name__}, not a Ledger.",
             next_step="Give the name of a Ledger or Operations object.",
         )
-    url = location.db if location.typed or found.url is None else found.url
+    url = location.db or found.url
     if url is None or (url, location.schema_given or found.schema) == (found.url, found.schema):
         return found
     ledger_url(url, location.schema_given)  # refuses --schema for a file

@@ -29,6 +29,7 @@ from holdfast.core.records import time_text
 from holdfast.core.selection import COUNT_MAX, ReplayMode, ReplayReason
 from holdfast.engine.events import Bus
 from holdfast.store import Store
+from holdfast.store.configuration import configuration, variable_of
 
 _AGE = re.compile(r"\bago\s*$|^\s*-", re.IGNORECASE)  # '2h ago' or -2h
 
@@ -111,7 +112,8 @@ class GlobalFlags:
     @property
     def url(self) -> str | None:
         """Return where the ledger is."""
-        return self.db or os.environ.get(self.program.url_variable)
+        variable = self.program.url_variable
+        return self.db or (configuration().url if variable == variable_of("url") else os.environ.get(variable))
 
     @property
     def environment(self) -> str | None:
