@@ -325,6 +325,7 @@ class _Scenario:
             run("nodd drain-dlq", "--queue", dead, *ANN, *there, db=db)
         run("nodd records", db=db)
         run("nodd rejected", db=db)
+        run("nodd runs", "gfs", "--date", "2020-01-01", db=db)
         run("nodd ignored", db=db)
         run("nodd publish", "--catalog", "catalog", db=db)
         run("nodd doctor", db=db)

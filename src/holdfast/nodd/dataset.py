@@ -99,6 +99,29 @@ class DatasetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return seconds_of(self.max_age)
 
 
+class ExpectedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The leads that a series of files has in the runs of some cycles."""
+
+    series: dict[str, str]  # the fields of the key that all files of the series share
+    cycles: tuple[str, ...]
+    leads: str  # in hours: "0-120, 123-384/3"
+    complete_after: str  # how long after its cycle a run is published as a whole
+
+    @property
+    def complete_after_s(self) -> float:
+        """Return in seconds how long after its cycle a run is published as a whole."""
+        return seconds_of(self.complete_after)
+
+    def hours(self) -> list[float]:
+        """Return the leads in hours; raise ValueError if the text is not a list of ranges."""
+        found: list[float] = []
+        for part in self.leads.split(","):
+            span, _, step = part.strip().partition("/")
+            first, _, last = span.partition("-")
+            found += (float(hour) for hour in range(int(first), int(last or first) + 1, int(step or 1)))
+        return found
+
+
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A key with the time range and fields that it must give."""
 
@@ -123,6 +146,7 @@ class DatasetSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     collection: StacCollection
     policy: DatasetPolicy
     examples: tuple[Example, ...]
+    runs: tuple[ExpectedRun, ...] = ()  # of series whose leads are known beforehand
     header: HeaderRules = HeaderRules()
     archives: dict[str, str] = {}  # buckets without new objects, with their former topics; only for backfill
     sidecars: tuple[str, ...] = ()

@@ -24,3 +24,8 @@ SELECT * FROM nodd_wal_records w
  WHERE (CAST(:dataset AS text) IS NULL OR w.dataset = :dataset) AND (CAST(:status AS text) IS NULL OR w.status = :status)
    AND (CAST(:wal_id AS text) IS NULL OR w.wal_id = :wal_id)
  ORDER BY w.ext_job_id DESC LIMIT :n;
+
+-- name: units_of_prefix
+-- The state of the job of every object under a prefix; of an object that was written again, that of its last write.
+SELECT u.source_uri, j.state FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id
+ WHERE u.dataset = :dataset AND u.source_uri LIKE :prefix ESCAPE '!' AND u.superseded_by IS NULL;
