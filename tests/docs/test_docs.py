@@ -22,7 +22,6 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
-@pytest.mark.req("M-22")
 def test_the_readme_says_what_is_not_promised() -> None:
     limits = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Honest limits")[2].partition("\n## ")[0]
     for words in (

@@ -5,13 +5,14 @@ failed, never by an error in collection, in a fixture or at start, and on each d
 fault names an invariant of a model, that invariant breaks too; the sources themselves are never changed, only
 throw-away copies of them.
 
-Usage: python -m tests.faults.run [--only ID…] [--jobs N] [--names] [--write PAGE]. With `--write`, the section of the
-page between its two markers is written from this run.
+Usage: python -m tests.faults.run [--only ID…] [--jobs N] [--names] [--record] [--write PAGE]. With `--write`, the
+section of the page between its two markers is written from this run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from tests.support.scorecard import made, write
 TEST_TIMEOUT_S = 60
 MODEL_TIMEOUT_S = 120
 FAULT_TIMEOUT_S = 240
+CAUGHT = Path(__file__).with_name("caught.json")
 
 
 class FaultResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,7 @@ class FaultResult(msgspec.Struct, frozen=True, kw_only=True):
     fault: SeededFault
     broken: str | None = None  # in the model that the fault names
     failed: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()  # of the failed tests, as path::function
     ran: int = 0
     seconds: float = 0.0
     missed: str | None = None
@@ -107,7 +110,8 @@ def tried(fault: SeededFault) -> FaultResult:
             broken = _explored(source, fault.breaks.run) if fault.breaks else None
         except subprocess.TimeoutExpired as expired:
             return FaultResult(fault=fault, missed=f"{expired.cmd[2]} did not end within {expired.timeout:g} s")
-    failed = tuple(sorted(case.get("name", "") for case in cases if case.find("failure") is not None))
+    wrong = [case for case in cases if case.find("failure") is not None]
+    failed = tuple(sorted(case.get("name", "") for case in wrong))
     missed = _missed(fault, code, failed, printed)
     if fault.breaks and broken != fault.breaks.invariant:
         missed = missed or f"the model {fault.breaks.run!r} breaks {broken!r}, not {fault.breaks.invariant!r}"
@@ -115,10 +119,24 @@ def tried(fault: SeededFault) -> FaultResult:
         fault=fault,
         broken=broken,
         failed=failed,
+        functions=tuple(sorted({_function(case) for case in wrong})),
         ran=len(cases),
         seconds=time.perf_counter() - began,
         missed=missed,
     )
+
+
+def _function(case: ET.Element) -> str:
+    """Return the path and the name of a test, without its parameters."""
+    return f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name', '').partition('[')[0]}"
+
+
+def record(results: Sequence[FaultResult]) -> None:
+    """Keep which tests caught each of these faults: the page of the clauses names them."""
+    known: dict[str, list[str]] = msgspec.json.decode(CAUGHT.read_bytes()) if CAUGHT.exists() else {}
+    known |= {result.fault.id: list(result.functions) for result in results if result.missed is None}
+    kept = {fault.id: known[fault.id] for fault in FAULTS if fault.id in known}
+    CAUGHT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 def _missed(fault: SeededFault, code: int, failed: Sequence[str], printed: str) -> str | None:
@@ -191,6 +209,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="only these faults or areas")
     parser.add_argument("--jobs", type=int, default=2, help="faults that run side by side (2)")
     parser.add_argument("--names", action="store_true", help="list the tests that failed")
+    parser.add_argument("--record", action="store_true", help="keep which tests caught each fault, in caught.json")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the run into this page")
     args = parser.parse_args()
     if args.write and args.only:
@@ -202,6 +221,8 @@ def main() -> None:
         results = _shown(pool.map(tried, faults), names=args.names)
     missed = [result for result in results if result.missed is not None]
     print(f"{len(results) - len(missed)} of {len(results)} faults caught in {time.perf_counter() - began:.0f} s")
+    if args.record:
+        record(results)
     if args.write:
         write(args.write, "faults", section(results))
     if missed:

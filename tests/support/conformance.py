@@ -1,4 +1,4 @@
-"""Writes `docs/conformance.md`: for every clause, the tests that show it; a clause without a test is a gap.
+"""Writes `docs/conformance.md`: for every clause, the tests that show it, and the faults that these tests catch.
 
 Invariants:
 - the page depends only on the clause list and the collected tests, not on the date or the machine;
@@ -22,6 +22,8 @@ from tests.support.clauses import SOURCES, TAGS, Clause, load
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
+CAUGHT = ROOT / "tests" / "faults" / "caught.json"  # of the last recorded run of the faults
+FAULTS_MAX = 3  # that a row names
 
 
 def collect() -> dict[str, list[str]]:
@@ -41,33 +43,70 @@ def collect() -> dict[str, list[str]]:
         return shown
 
 
+def challenges(clauses: Sequence[Clause], shown: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the faults that tests of each clause catch: by the last recorded run of `make faults`, or their own."""
+    caught: dict[str, list[str]] = json.loads(CAUGHT.read_text(encoding="utf-8")) if CAUGHT.exists() else {}
+    found: dict[str, list[str]] = {}
+    for clause in clauses:
+        functions = {node_id.partition("[")[0] for node_id in shown.get(clause.id, ())}
+        missing = [test for test in clause.own_faults if test not in functions]
+        if missing:
+            sys.exit(f"{clause.id}: its own fault {missing[0]} does not exist, or does not name the clause.")
+        faults = [f"`{fault}`" for fault, tests in caught.items() if functions & set(tests)]
+        found[clause.id] = [*faults, *(f"[its own](../{test.partition('::')[0]})" for test in clause.own_faults)]
+    return found
+
+
 def render(clauses: Sequence[Clause], shown: Mapping[str, Sequence[str]]) -> str:
-    gaps = [clause for clause in clauses if not shown.get(clause.id)]
+    caught = challenges(clauses, shown)
+    not_owed = [clause for clause in clauses if clause.not_owed]
+    owed = [clause for clause in clauses if not clause.not_owed]
+    gaps = [clause for clause in owed if not shown.get(clause.id)]
+    challenged = [clause for clause in owed if caught[clause.id] and shown.get(clause.id)]
+    unchallenged = len(owed) - len(gaps) - len(challenged)
+    counts = f"{len(clauses)} clauses: {len(challenged)} challenged, {unchallenged} shown and not challenged, "
+    counts += f"{len(gaps)} gaps, {len(not_owed)} not owed."
     lines = [
         "# Conformance",
         "",
         "Written by `make conformance` from the `req` markers of the tests; not edited by hand.",
         "",
-        f"**{len(clauses) - len(gaps)} of {len(clauses)} clauses are shown by tests; gaps: {len(gaps)}.**",
+        f"**{counts}**",
+        "",
+        "A clause is *challenged* if one of its tests was seen to fail: with a fault of `make faults` switched on (the",
+        "last recorded run), or in a test that shows what goes wrong without the guard (*its own*). The test of a",
+        "clause that is *not challenged* passes, and nothing here shows that it could fail.",
         "",
         "Tags: " + "; ".join(f"{tag}, {meaning}" for tag, meaning in TAGS.items()) + ".",
     ]
     for source, description in SOURCES.items():
+        of_source = [clause for clause in owed if clause.source == source]
         lines += [
             "",
             f"## {source}: {description}",
             "",
-            "| clause | tag | requirement | tests |",
-            "|---|---|---|---|",
+            f"{sum(bool(caught[clause.id]) for clause in of_source)} of {len(of_source)} clauses are challenged.",
+            "",
+            "| clause | tag | requirement | caught faults | tests |",
+            "|---|---|---|---|---|",
         ]
         lines += [
-            f"| {clause.id} | {clause.tag} | {clause.title} | {_links(shown.get(clause.id, ()))} |"
-            for clause in clauses
-            if clause.source == source
+            f"| {clause.id} | {clause.tag} | {clause.title} | {_faults(caught[clause.id])} "
+            f"| {_links(shown.get(clause.id, ()))} |"
+            for clause in of_source
         ]
+    lines += ["", f"## Not owed: {len(not_owed)}", ""]
+    lines += [f"- {clause.id} ({clause.title}): {clause.not_owed}." for clause in not_owed]
+    lines += ["", "Of clauses that are shown, these parts are not owed:", ""]
+    lines += [f"- {clause.id}: {clause.part_not_owed}." for clause in clauses if clause.part_not_owed]
     lines += ["", f"## Gaps: {len(gaps)}", ""]
     lines += [f"- {clause.id}: {clause.title}" for clause in gaps] or ["None."]
     return "\n".join(lines) + "\n"
+
+
+def _faults(names: Sequence[str]) -> str:
+    shown = [*names[:FAULTS_MAX], *([f"and {len(names) - FAULTS_MAX} more"] if len(names) > FAULTS_MAX else [])]
+    return "<br>".join(shown) or "not challenged"
 
 
 def _links(node_ids: Sequence[str]) -> str:
