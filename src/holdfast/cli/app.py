@@ -71,6 +71,16 @@ COMMANDS = {
         "Operate", "holdfast.cli.commands.metrics:metrics", "Print the state of a ledger for Prometheus."
     ),
     "batches": Command("Work", "holdfast.cli.commands.batches:batches", "See how far batches of jobs are."),
+    "status": Command(
+        "Operate",
+        "holdfast.cli.commands.status:status",
+        "Show queues, workers, throughput and the ledger in one report.",
+    ),
+    "health": Command("Operate", "holdfast.cli.commands.status:health", "Check whether a ledger is healthy."),
+    "top": Command("Operate", "holdfast.cli.commands.status:top", "Watch queues, workers and throughput live."),
+    "doctor": Command(
+        "Operate", "holdfast.cli.commands.doctor:doctor", "Look for problems of this machine and of the database."
+    ),
     "config": Command("The ledger", "holdfast.cli.commands.config:config", "Show the settings of this process."),
     "schedules": Command("Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times."),
     "console": Command(

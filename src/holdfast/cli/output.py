@@ -10,6 +10,7 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -35,6 +36,7 @@ STYLES = {
     "ABORTED": "red",
 }
 _WIDE = 1 << 16  # not a terminal: never wrap a line
+SHOWN_AFTER_S = 2.0  # a progress bar
 _FOLDED = 16  # the smallest width of a folding column
 age, clean, instant, span = spans.age, printable.clean, spans.instant, spans.span
 
@@ -177,12 +179,25 @@ def styled(value: object, style: str = "") -> "Text":
     return Text(clean(value), style)
 
 
+def ansi(drawn: str) -> "Text":
+    """Return what a terminal has drawn, to be drawn again."""
+    from rich.text import Text  # noqa: PLC0415 - see above
+
+    return Text.from_ansi(drawn)
+
+
 def state(name: str) -> "Text":
     """Return a state in its colour."""
     return styled(name, STYLES.get(name, ""))
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+def table(
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str | None = None,
+    terminal: "Console | None" = None,
+) -> None:
     """Print a table; columns without any value are omitted."""
     from rich import box  # noqa: PLC0415 - see above
     from rich.table import Table  # noqa: PLC0415
@@ -205,13 +220,13 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, title:
     for row in lines:
         grid.add_row(*(row[i] for i in kept))
     # Rich drops columns that a narrow terminal has no room for; let the terminal wrap its lines instead.
-    terminal = console(width=least)
+    terminal = terminal or console(width=least)
     if title:
         terminal.print(styled(title, "bold"))
     terminal.print(grid, crop=False, soft_wrap=False)
 
 
-def fields(pairs: Iterable[tuple[str, str]]) -> None:
+def fields(pairs: Iterable[tuple[str, str]], terminal: "Console | None" = None) -> None:
     """Print names and values below each other."""
     from rich.table import Table  # noqa: PLC0415 - see above
 
@@ -220,30 +235,45 @@ def fields(pairs: Iterable[tuple[str, str]]) -> None:
     grid.add_column(overflow="fold")
     for name, value in pairs:
         grid.add_row(name, styled(value))
-    console().print(grid, crop=False, soft_wrap=False)
+    (terminal or console()).print(grid, crop=False, soft_wrap=False)
 
 
 @contextmanager
 def progress(*, as_json: bool) -> Iterator[Callable[[str, int, int], None] | None]:
     """Yield a function that shows progress bars on standard error; None with --json, or without a terminal.
 
-    The function takes a label, the number done, and the total (0 if it is not known).
+    The function takes a label, the number done, and the total (0 if it is not known). A bar has the time that is left,
+    and appears only after two seconds.
     """
     if as_json or not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - see above
+    from rich.progress import (  # noqa: PLC0415 - see above
+        BarColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
+    left = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    bars = Progress(*columns, *left, console=console(stderr=True), transient=True)
+    tasks: dict[str, TaskID] = {}
+    began = time.monotonic()
 
-        def show(label: str, done: int, total: int) -> None:
-            if label not in tasks:
-                tasks[label] = bars.add_task(label, total=total or None)
-            bars.update(tasks[label], completed=done)
+    def show(label: str, done: int, total: int) -> None:
+        if label not in tasks:
+            tasks[label] = bars.add_task(label, total=total or None)
+        bars.update(tasks[label], completed=done)
+        if not bars.live.is_started and time.monotonic() - began > SHOWN_AFTER_S:
+            bars.start()
 
+    try:
         yield show
+    finally:
+        bars.stop()
 
 
 def size(n: int) -> str:

@@ -23,7 +23,7 @@ VARIABLES = {"holdfast": "HOLDFAST_URL", "nodd-replay": "KFM_WAL_DSN"}
 
 # Where a command can be in a text: in backticks, after a colon, or alone on its line.
 _COMMAND = re.compile(rf"(`|: {{1,2}}|^ *)({'|'.join(VARIABLES)})((?: [a-z][a-z-]*)+)", re.MULTILINE)
-_HOLDERS = frozenset({"context", "findings", "guards"})  # the fields of an answer that contain steps
+_HOLDERS = frozenset({"context", "findings", "guards", "checks"})  # the fields of an answer that contain steps
 _STEPS = frozenset({"next", "next_step"})
 # These commands work on another ledger than the given one.
 _ELSEWHERE = frozenset({("holdfast", "snapshot", "restore"), ("holdfast", "nodd", "backfill")})

@@ -1,0 +1,103 @@
+"""`holdfast status`, `health` and `top`: what a ledger does now, and whether it is healthy. They only read."""
+
+import sys
+import time
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.output import Column
+from holdfast.explain.status import health_of, status_of
+from holdfast.store import Store
+
+
+@command(Location.open)
+def status(store: Store[Any]) -> Answer:
+    """Show queues, workers, throughput and the ledger in one report.
+
+    Example: holdfast status --db work.db
+    """
+    report = status_of(store)
+    return Answer(report, lambda: _print(report))
+
+
+@command(Location.open)
+def health(store: Store[Any]) -> Answer:
+    """Check whether a ledger is healthy.
+
+    Exit code 0: healthy; 1: a check warns; 4: the database is out of reach. Example: holdfast health --db work.db
+    """
+    checks = health_of(store)
+    healthy = all(check.status == "ok" for check in checks)
+    value = {"status": "ok" if healthy else "warning", "checks": [msgspec.structs.asdict(check) for check in checks]}
+
+    def human() -> None:
+        columns = [Column("CHECK"), Column("STATUS"), Column("DETAIL", folds=True), Column("NEXT", steps=True)]
+        output.table(
+            columns,
+            [
+                (each.name, output.styled(each.status, "green" if each.status == "ok" else "yellow"), each.detail,
+                 each.next or "")
+                for each in checks
+            ],
+        )  # fmt: skip
+
+    return Answer(value, human, 0 if healthy else 1)
+
+
+@command(Location.open)
+def top(
+    store: Store[Any],
+    *,
+    every: Annotated[
+        float, typer.Option("--every", min=0.2, max=3600, metavar="SECONDS", help="Seconds between two looks.")
+    ] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the view once and exit.")] = False,
+    as_json: bool = False,
+) -> Answer | None:
+    """Watch queues, workers and throughput live.
+
+    Ctrl-C ends it. With --once or --json, or without a terminal, it prints the view once. Example: holdfast top --once
+    """
+    report = status_of(store)
+    if once or as_json or not sys.stdout.isatty():
+        return Answer(report, lambda: _print(report))
+    terminal = output.console()
+    with terminal.screen() as screen:
+        while True:
+            with terminal.capture() as drawn:
+                _print(report, terminal)
+            screen.update(output.ansi(drawn.get()))
+            time.sleep(every)
+            report = status_of(store)
+
+
+def _print(report: dict[str, Any], terminal: Any = None) -> None:
+    queue, workers, system, rate = (report[name] for name in ("queue", "workers", "system", "throughput"))
+    states = ", ".join(f"{queue[state]} {state}" for state in output.STYLES if state in queue)
+    busy = f"{workers['running']} running, {workers['slots']} slots, {workers['leases']} leases"
+    ended = [f"{rate[f'{state}_per_minute']:g} {state}" for state in ("succeeded", "failed", "quarantined")]
+    ledger = f"{system['environment']}, {system['database']}, schema {system['schema_version']}"
+    lines = (
+        ("jobs", f"{states}; oldest due {output.span(queue['oldest_due_s'])}"),
+        ("workers", f"{busy}, {workers['expired_leases']} expired"),
+        ("throughput", f"{', '.join(ended)} a minute"),
+        (
+            "ledger",
+            f"{ledger}; seal lag {output.span(system['seal_lag_s'])}; {report['sources']['schedules']} schedules",
+        ),
+    )
+    output.fields(lines, terminal)
+    columns = [
+        Column("QUEUE"), Column("STATE"), Column("PENDING", right=True), Column("OLDEST DUE", right=True),
+        Column("WORKERS", right=True),
+    ]  # fmt: skip
+    rows = [
+        (row["queue"], "paused" if row["paused"] else "open", row["pending"], output.span(row["oldest_due_s"]),
+         row["workers"])
+        for row in queue["queues"]
+    ]  # fmt: skip
+    output.table(columns, rows, terminal=terminal)
