@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.cli.times import past_moment
 from holdfast.core.errors import InputError
 from holdfast.core.records import Execution, JournalRow
+from holdfast.explain.times import past_moment
 from holdfast.store import open_store
 from tests.cli.commands import holdfast, process
 from tests.cli.test_jobs import JOB_FIELDS, STATES

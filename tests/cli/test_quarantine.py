@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.values import JOB_FIELDS
 from holdfast.core.commands import Cancel
+from holdfast.explain.values import JOB_FIELDS
 from holdfast.governance.quarantine import add
 from holdfast.store import create_store, open_store
 from tests.cli.commands import Outcome, at, holdfast, process

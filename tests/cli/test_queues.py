@@ -63,7 +63,7 @@ def test_stopped_workers_are_listed_on_request(sqlite_ledger: str) -> None:
     "attempts, excused, shown", [(1, 0, "1/3"), (4, 1, "3/3"), (4, 0, "3/3 +1"), (0, 0, "0/3"), (5, 5, "0/3")]
 )
 def test_tries_are_never_more_than_there_are(attempts: int, excused: int, shown: str, sqlite_ledger: str) -> None:
-    from holdfast.cli.values import tries
+    from holdfast.explain.values import tries
 
     with open_store(sqlite_ledger) as store, store.transaction() as transaction:
         [admission] = transaction.jobs.submit([Submission(operation="noop", payload="{}", max_attempts=3)])

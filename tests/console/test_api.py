@@ -294,6 +294,15 @@ def test_a_limited_token_sees_and_changes_nothing_outside(site: Site) -> None:
 
 
 @pytest.mark.attack("input")
+@pytest.mark.parametrize("path", ["/", "/jobs", "/jobs/1", "/queues", "/grants", "/journal", "/live/overview"])
+def test_a_token_reaches_no_page(site: Site, robot: Program, path: str) -> None:
+    with site.client() as client:
+        answer = client.get(path, headers=robot._headers)
+        assert answer.status_code == 403
+        assert "permission_denied" in answer.text
+
+
+@pytest.mark.attack("input")
 def test_a_token_of_one_operation_covers_no_other_and_no_whole_queue(site: Site) -> None:
     token = program(site, "greets-only", Role.OPERATOR, operations=["greet"])
     job_id = site.ledger.submit("noop").job_id

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 import socket
-from collections.abc import Iterator
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,7 +17,7 @@ import pytest
 from holdfast.console import app as application
 from holdfast.console import server
 from holdfast.console.security.callers import Role
-from tests.console.serving import closed_by_server, free_port, served
+from tests.console.serving import PATIENCE_S, closed_by_server, free_port, served
 from tests.console.sites import PASSWORD, Site
 from tests.support.ledgers import new_ledger
 
@@ -114,6 +117,52 @@ def test_a_broken_request_gets_no_answer_from_inside(address: tuple[Site, int], 
     assert not answer.startswith("HTTP/1.1 2")
     assert not answer.startswith("HTTP/1.1 5")
     assert "root:" not in answer
+
+
+@pytest.mark.attack("input")
+def test_a_hundred_streams_that_are_closed_abruptly_leave_nothing_behind(address: tuple[Site, int]) -> None:
+    site, port = address
+    head = stream_head(port)
+    connections = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(100)]
+    for n, connection in enumerate(connections):
+        connection.sendall(head)
+        if n % 2:  # every second one is read first, the others are gone before their answer begins
+            assert connection.recv(16).startswith(b"HTTP/1.1 200")
+    reset = struct.pack("ii", 1, 0)
+    for connection in connections:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        connection.close()
+    live = site.app.state.live
+    wait_for(lambda: live._streams == 0)
+    assert httpx.get(f"http://127.0.0.1:{port}/api/v1/ready").status_code == 200
+
+
+def stream_head(port: int) -> bytes:
+    """Return a request for the live overview, of a person who has logged in."""
+    origin = f"http://127.0.0.1:{port}"
+    with httpx.Client(base_url=origin) as browser:
+        browser.post("/login", data={"name": "ann", "password": PASSWORD}, headers={"Origin": origin})
+        cookie = browser.cookies["holdfast_session"]
+    words = f"GET /live/overview HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nCookie: holdfast_session={cookie}\r\n\r\n"
+    return words.encode()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    ends = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def test_a_console_stops_while_a_stream_is_open(tmp_path: Path, new_sqlite_ledger: str) -> None:
+    port = free_port()
+    site = Site(new_sqlite_ledger, tmp_path, origins=(f"http://127.0.0.1:{port}",))
+    with served(site, port) as running, socket.create_connection(("127.0.0.1", port), timeout=30) as stream:
+        stream.sendall(stream_head(port))
+        assert stream.recv(16).startswith(b"HTTP/1.1 200")
+        assert running.config.timeout_graceful_shutdown == 3
+    site.close()  # `served` has waited for the end of the server
 
 
 def test_a_forwarded_address_is_believed_only_from_a_named_proxy(address: tuple[Site, int]) -> None:

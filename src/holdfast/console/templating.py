@@ -13,7 +13,6 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from holdfast.cli.values import tries
 from holdfast.console.views import links
 from holdfast.console.views.job import AttemptRow
 from holdfast.console.views.queues import QueueRow
@@ -22,6 +21,7 @@ from holdfast.core.machines import ExecutionStatus
 from holdfast.core.printable import clean
 from holdfast.core.records import time_from, time_text
 from holdfast.core.spans import span
+from holdfast.explain.values import tries
 
 FEW = 10
 ATTEMPT_TONES = {

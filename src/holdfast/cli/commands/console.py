@@ -15,7 +15,6 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.options import word
 from holdfast.cli.output import Column
-from holdfast.cli.times import duration
 from holdfast.console.security.accounts import Account, Accounts
 from holdfast.console.security.callers import Role
 from holdfast.console.security.database import ConsoleDatabase
@@ -24,6 +23,7 @@ from holdfast.console.security.tokens import TOKEN_ROLES, Token, Tokens
 from holdfast.console.settings import ACCOUNTS_FILE, PORT, ConsoleSettings, is_loopback, local_origins
 from holdfast.core.errors import ExtraMissingError, FileThereError, InputError
 from holdfast.core.records import time_text
+from holdfast.explain.times import duration
 
 console = group("Serve the console and the HTTP API; manage accounts.", "console")
 users = group("Add, list and disable accounts; set passwords; export keys.", "console")

@@ -14,9 +14,9 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, actor, word
 from holdfast.cli.output import Column
-from holdfast.cli.times import age
-from holdfast.cli.values import row_value
 from holdfast.core.errors import InputError
+from holdfast.explain.times import age
+from holdfast.explain.values import row_value
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.upkeep.retention import GcReport, Retention

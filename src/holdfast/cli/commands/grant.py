@@ -18,14 +18,14 @@ from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.commands.approvers import approvers
 from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, actor, word
 from holdfast.cli.output import Column
-from holdfast.cli.times import duration
-from holdfast.cli.values import row_value
 from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, approval_text, effective_state, scope_of
 from holdfast.core.environments import DEV
 from holdfast.core.errors import ApprovalError, InputError
 from holdfast.core.governed import Grant
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.records import JournalRow, time_text
+from holdfast.explain.times import duration
+from holdfast.explain.values import row_value
 from holdfast.governance import grants
 from holdfast.governance.approval import approval_method, existing_grant
 from holdfast.store import Store

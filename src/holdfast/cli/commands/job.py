@@ -13,13 +13,13 @@ from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.job_names import JobName, KeyClient, job_id_of
 from holdfast.cli.options import ID_MAX, At, Reason, actor
 from holdfast.cli.output import Column
-from holdfast.cli.times import past_moment
-from holdfast.cli.values import JOB_FIELDS, job_value, payload_value, row_value, traceback_values, tries
 from holdfast.core.digest import canonical
 from holdfast.core.frames import where
 from holdfast.core.machine import NOTHING
 from holdfast.core.machines import EXECUTION, JOB, REQUEST
 from holdfast.core.records import Execution, Job, JournalRow, time_text
+from holdfast.explain.times import past_moment
+from holdfast.explain.values import JOB_FIELDS, job_value, payload_value, row_value, traceback_values, tries
 from holdfast.store import Store
 from holdfast.store.verbs.tracebacks import tracebacks_of
 

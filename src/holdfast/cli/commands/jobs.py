@@ -11,10 +11,10 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import ID_MAX, At, word
 from holdfast.cli.output import Column
-from holdfast.cli.times import past_moment
-from holdfast.cli.values import job_value, tries
 from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import Job, time_text
+from holdfast.explain.times import past_moment
+from holdfast.explain.values import job_value, tries
 from holdfast.store import Store
 from holdfast.store.verbs.counts import Count
 

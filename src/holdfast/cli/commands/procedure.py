@@ -18,7 +18,6 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.options import ID_MAX, actor, word
 from holdfast.cli.output import Column
-from holdfast.cli.values import row_value
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads
 from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError, PayloadTooLargeError, SpecInvalidError
@@ -26,6 +25,7 @@ from holdfast.core.governed import ProcedureRun
 from holdfast.core.machines import ProcedureState
 from holdfast.diagrams.run import FINE, PLAIN, run_lines
 from holdfast.engine.error_texts import error_message
+from holdfast.explain.values import row_value
 from holdfast.governance.approval import environment_of
 from holdfast.governance.runs import procedure as procedures
 from holdfast.governance.runs.procedure import BUILT_IN, Mode, Procedure, ProcedureReport

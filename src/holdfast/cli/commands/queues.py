@@ -9,8 +9,8 @@ import typer
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.output import Column
-from holdfast.cli.values import row_value
 from holdfast.core.machines import JobState
+from holdfast.explain.values import row_value
 from holdfast.store import Store
 from holdfast.store.verbs.alive import alive_workers
 from holdfast.store.verbs.known_queues import known_queues

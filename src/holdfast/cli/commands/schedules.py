@@ -12,10 +12,10 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.options import REASON_HELP, Operation, actor, word
 from holdfast.cli.output import Column
-from holdfast.cli.values import row_value
 from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
 from holdfast.core.records import time_text
+from holdfast.explain.values import row_value
 from holdfast.store.configuration import configuration
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it

@@ -6,7 +6,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import actor
 from holdfast.cli.output import Column
-from holdfast.cli.values import row_value
+from holdfast.explain.values import row_value
 from holdfast.store import Store
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it

@@ -11,12 +11,12 @@ import typer
 
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import Operation, actor, word
-from holdfast.cli.times import due_moment
-from holdfast.cli.values import result_value
 from holdfast.core.digest import loads, payload_text
 from holdfast.core.errors import InputError, PayloadTooLargeError
 from holdfast.core.machines import JOB
 from holdfast.core.protocol import ranked
+from holdfast.explain.times import due_moment
+from holdfast.explain.values import result_value
 from holdfast.store import Declared, Submission
 from holdfast.store.configuration import configuration
 from holdfast.store.requests import INTEGER_MAX

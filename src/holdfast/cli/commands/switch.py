@@ -12,10 +12,10 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, REASON_HELP, actor
 from holdfast.cli.output import Column
-from holdfast.cli.values import row_value
 from holdfast.core.governed import Switch
 from holdfast.core.machines import SWITCH, SwitchState
 from holdfast.core.records import JournalRow
+from holdfast.explain.values import row_value
 from holdfast.store import Store
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it

@@ -23,11 +23,11 @@ import typer
 from holdfast.cli.options import Schema, db_named
 from holdfast.cli.replay.formats import OutputFormat
 from holdfast.cli.replay.program import Program
-from holdfast.cli.times import past_moment
 from holdfast.core.errors import InputError
 from holdfast.core.records import time_text
 from holdfast.core.selection import COUNT_MAX, ReplayMode, ReplayReason
 from holdfast.engine.events import Bus
+from holdfast.explain.times import past_moment
 from holdfast.store import Store
 from holdfast.store.configuration import configuration, variable_of
 

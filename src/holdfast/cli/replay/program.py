@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast.cli.replay.overlays import HOLDFAST_OVERLAY, OverlayFormat
 from holdfast.cli.replay.spec_files import HOLDFAST_SPEC, SpecFormat
-from holdfast.cli.values import JOB_FIELDS, job_value
 from holdfast.core.records import Job
 from holdfast.core.redaction import redacted
+from holdfast.explain.values import JOB_FIELDS, job_value
 from holdfast.store import Store
 
 EXTRA_FIELDS = ("replaces", "excused", "quarantine_code", "operation_version")  # of a job, beside JOB_FIELDS

@@ -17,9 +17,9 @@ from holdfast.cli.documents import Tree
 from holdfast.cli.output import Column
 from holdfast.cli.replay.program import Program
 from holdfast.cli.replay.spec_files import tree_of
-from holdfast.cli.values import JOB_FIELDS, job_value
 from holdfast.core.records import Job
 from holdfast.core.selection import Selection
+from holdfast.explain.values import JOB_FIELDS, job_value
 from holdfast.governance.replay.replay import Candidates, DryRun, ReplayReport, wanted
 
 GO = "GO"

@@ -28,7 +28,7 @@ def api_router() -> Router:
     handlers: list[ControllerRouterHandler] = [
         Jobs, Replays, Grants, Queues, Switches, ScheduleRoutes, LedgerRoutes, openapi_document,
     ]  # fmt: skip
-    return Router(PATH, route_handlers=handlers, include_in_schema=True)
+    return Router(PATH, route_handlers=handlers, include_in_schema=True, opt={"tokens": True})
 
 
 @get("/openapi.json", opt={"permission": Permission.VIEW}, sync_to_thread=True, include_in_schema=False)

@@ -12,7 +12,6 @@ from litestar import Controller, Response
 from litestar.openapi import ResponseSpec
 from litestar.params import JSONBody, QueryParameter
 
-from holdfast.cli.values import result_value
 from holdfast.console import acts as perform
 from holdfast.console import governed_acts
 from holdfast.console.acts import SubmitRequest, seen_job
@@ -45,6 +44,7 @@ from holdfast.console.security.callers import Caller, Permission, out_of_scope
 from holdfast.core.machines import JOB, REQUEST, JobState
 from holdfast.core.records import Job
 from holdfast.explain.explain import explain
+from holdfast.explain.values import result_value
 from holdfast.store import Admission
 from holdfast.store.verbs.tracebacks import tracebacks_of
 

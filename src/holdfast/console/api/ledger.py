@@ -212,7 +212,7 @@ class LedgerRoutes(Controller):
         return HealthAnswer(status="ok")
 
 
-@get("/metrics", opt={"permission": Permission.VIEW}, sync_to_thread=True, include_in_schema=False)
+@get("/metrics", opt={"permission": Permission.VIEW, "tokens": True}, sync_to_thread=True, include_in_schema=False)
 def metrics(console: ConsoleHere, caller: CallerHere) -> Response[str]:
     """Return the state of the ledger in Prometheus' text format."""
     caller.require_unlimited()

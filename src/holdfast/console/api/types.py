@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holdfast.cli.values import payload_value, result_value, traceback_values
 from holdfast.core.authority import approval_text, effective_state, scope_of
 from holdfast.core.governed import Grant
 from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Execution, Job, JournalRow
 from holdfast.explain.explanation import Explanation, FindingCode, JobVerdict
+from holdfast.explain.values import payload_value, result_value, traceback_values
 from holdfast.governance.approval import approval_method
 from holdfast.scheduling.schedules import Missed, Overlap, Scheduled
 from holdfast.store.requests import INTEGER_MAX

@@ -104,11 +104,11 @@ class Live:
             raise GovernanceError(
                 f"{STREAMS_MAX} pages are live already.", code="streams_exhausted", next_step="Reload the page later."
             )
-        self._streams += 1
         return self._events(page, base)
 
     async def _events(self, page: str, base: str) -> AsyncIterator[ServerSentEventMessage]:
         ends, pinged = time.monotonic() + STREAM_S, time.monotonic()
+        self._streams += 1  # here: a stream whose reader is gone before it begins is never counted
         try:
             while time.monotonic() < ends:
                 await asyncio.sleep(SNAPSHOT_S)

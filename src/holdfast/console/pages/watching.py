@@ -9,7 +9,6 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect, ServerSentEvent, Template
 
-from holdfast.cli.times import past_moment
 from holdfast.console.injected import ConsoleHere
 from holdfast.console.pages.frame import AnyRequest, Page, job_number, live_of, names_of, params_of, shown
 from holdfast.console.render import base_of
@@ -22,6 +21,7 @@ from holdfast.console.views.queue import queue_view
 from holdfast.console.views.schedules import schedule_rows
 from holdfast.console.views.workers import workers_view
 from holdfast.core.machines import JOB, JobState
+from holdfast.explain.times import past_moment
 
 LIVE = frozenset({"overview", "tick"})
 

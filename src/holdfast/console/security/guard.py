@@ -1,8 +1,9 @@
 """The guard of every route: who calls, whether they may, and whether the request comes from the console's own pages.
 
 Invariants: a route without a declared permission is refused; a request that changes something and is known by a cookie
-has an Origin of this console and the token of its session; a program is known by its token and never by a cookie; a
-Host that is not the console's is refused, so that a foreign name cannot be bound to this address.
+has an Origin of this console and the token of its session; a program is known by its token and never by a cookie, and
+reaches the API only, where its limits are kept; a Host that is not the console's is refused, so that a foreign name
+cannot be bound to this address.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ async def protect(connection: Connection, handler: BaseRouteHandler) -> None:
     connection.scope["state"]["caller"] = caller
     if not (handler.opt.get("any_host") or (caller is not None and caller.kind is CallerKind.TOKEN)):
         _require_host(connection, console)
+    if caller is not None and caller.kind is CallerKind.TOKEN and not handler.opt.get("tokens"):
+        raise _refused(
+            "permission_denied", "A token is for the API; the pages are for people.", "Use /api/v1, or log in."
+        )
     unsafe = connection.scope.get("method", "GET") not in SAFE
     if unsafe and (caller is None or caller.kind is not CallerKind.TOKEN):
         await _require_own_page(connection, console, caller)

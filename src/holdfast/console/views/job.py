@@ -14,7 +14,6 @@ from itertools import pairwise
 import msgspec
 
 from holdfast.audit.as_of import PastExecution, PastJob, job_at
-from holdfast.cli.values import PAYLOAD_SHOWN_MAX, payload_value, tries
 from holdfast.console.views.charts import JobGraph, Ribbon, Span, job_graph, ribbon
 from holdfast.console.views.next_steps import NextStep, next_step
 from holdfast.console.views.words import clock, counted, size_text
@@ -26,6 +25,7 @@ from holdfast.core.redaction import redacted_json, redacted_lines
 from holdfast.core.secret_kinds import HIDDEN
 from holdfast.explain.explain import explain
 from holdfast.explain.explanation import Explanation, FindingCode, JobVerdict
+from holdfast.explain.values import PAYLOAD_SHOWN_MAX, payload_value, tries
 from holdfast.governance.approval import environment_of
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.tracebacks import tracebacks_of

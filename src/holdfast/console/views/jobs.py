@@ -11,10 +11,10 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.cli.times import past_moment
 from holdfast.console.views.links import path, replay_draft
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState
+from holdfast.explain.times import past_moment
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.watch import ID_MAX, WINDOW, JobFilters, JobLine, first_job_since, greatest_job, job_lines
 

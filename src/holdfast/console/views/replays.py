@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.times import past_moment
 from holdfast.console.selections import ReplaySelection
 from holdfast.console.views.jobs import number_in, text_in
 from holdfast.console.views.links import path
@@ -25,6 +24,7 @@ from holdfast.core.governed import Grant, ProcedureRun
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Job, time_text
 from holdfast.core.selection import Selection
+from holdfast.explain.times import past_moment
 from holdfast.governance.approval import environment_of
 from holdfast.governance.replay import replay as engine
 from holdfast.governance.replay.guards import PROCEDURE, ReplayPolicy, policy_of

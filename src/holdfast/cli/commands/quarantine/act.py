@@ -14,8 +14,8 @@ from holdfast.cli.commands.quarantine.options import (
     quarantined_value,
 )
 from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, actor, word
-from holdfast.cli.times import age
 from holdfast.core.errors import InputError
+from holdfast.explain.times import age
 from holdfast.store import Store
 
 Operator = Annotated[str | None, typer.Option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)]

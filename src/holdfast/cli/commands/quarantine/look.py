@@ -22,8 +22,8 @@ from holdfast.cli.commands.quarantine.options import (
 )
 from holdfast.cli.options import ID_MAX
 from holdfast.cli.output import Column
-from holdfast.cli.values import row_value, tries
 from holdfast.core.records import Job, time_text
+from holdfast.explain.values import row_value, tries
 from holdfast.governance.reasons import Reason, reason_for
 from holdfast.store import Store
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import ID_MAX, word
-from holdfast.cli.times import age
-from holdfast.cli.values import job_value
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
+from holdfast.explain.times import age
+from holdfast.explain.values import job_value
 from holdfast.governance.reasons import Reason, declare, reason_for
 from holdfast.nodd.reasons import REASONS
 

@@ -23,8 +23,8 @@ from holdfast.cli.commands.quarantine.options import (
     quarantined_value,
 )
 from holdfast.cli.options import GRANT_HELP, ID_MAX, actor, word
-from holdfast.cli.times import due_moment, duration
 from holdfast.core.errors import InputError
+from holdfast.explain.times import due_moment, duration
 from holdfast.governance.reasons import Reason
 from holdfast.store import Store
 

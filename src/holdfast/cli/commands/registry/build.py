@@ -19,13 +19,13 @@ from holdfast.cli.commands.registry.options import REFUSED, GrantId, Operator, R
 from holdfast.cli.documents import DOCUMENT, invalid, load_tree, write_new
 from holdfast.cli.options import actor, word
 from holdfast.cli.output import Column
-from holdfast.cli.times import duration
-from holdfast.cli.values import row_value
 from holdfast.core.authority import Reject
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads
 from holdfast.core.errors import AuthorityError, InputError
 from holdfast.core.governed import Grant
 from holdfast.core.manifest import Manifest, read_manifest
+from holdfast.explain.times import duration
+from holdfast.explain.values import row_value
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.governance.registry.registry import BuildResult

@@ -9,8 +9,8 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.commands.registry.options import GrantId, Operator
 from holdfast.cli.options import REASON_HELP, actor, word
-from holdfast.cli.values import row_value
 from holdfast.core.errors import InputError
+from holdfast.explain.values import row_value
 
 
 class Hold(StrEnum):

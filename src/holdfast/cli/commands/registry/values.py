@@ -13,11 +13,11 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import word
 from holdfast.cli.output import Column
-from holdfast.cli.values import row_value
 from holdfast.core.errors import RecordNotFoundError
 from holdfast.core.governed import RegistryValue
 from holdfast.core.machines import VALUE
 from holdfast.core.protocol import ranked
+from holdfast.explain.values import row_value
 from holdfast.store import Store
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
