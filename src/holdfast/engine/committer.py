@@ -114,7 +114,8 @@ class Committer:
             return
         try:
             # One statement may commit itself, if nothing is planned between it and COMMIT.
-            plain = self._store.governed is False and not self._store.limited and self._world.reach is nothing
+            one = not (self._store.limited or self._store.fair)  # a claim is one statement
+            plain = self._store.governed is False and one and self._world.reach is nothing
             self._write(tasks, partial(write_sets, tasks), lone=plain and len(tasks) == 1 and tasks[0].lone)
         except Exception as error:  # noqa: BLE001 - whatever it is, the tasks that did not cause it must go on
             from holdfast.engine.isolation import Isolation  # noqa: PLC0415 - most groups do not fail

@@ -42,10 +42,22 @@ SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NUL
     OR EXISTS (SELECT 1 FROM holdfast_meta m WHERE m.name = 'seal_head');
 
 -- name: any_expired
--- And whether the deadline of a pending job has passed, or a job waits for others.
+-- And whether the deadline of a pending job has passed or a job waits for others, and whether a claim must compare:
+-- a queue has due jobs of several priorities, or a weight.
+WITH RECURSIVE busy (queue) AS (
+  SELECT min(j.queue) FROM holdfast_jobs j WHERE j.due_at IS NOT NULL AND j.parked IS NULL
+  UNION ALL
+  SELECT (SELECT min(j.queue) FROM holdfast_jobs j WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue > b.queue)
+    FROM busy b WHERE b.queue IS NOT NULL)
 SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= {now}),
   EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.deadline_at IS NOT NULL AND j.state = 'pending' AND j.deadline_at <= {now})
-    OR EXISTS (SELECT 1 FROM holdfast_waits w WHERE w.awaited IS NOT NULL);
+    OR EXISTS (SELECT 1 FROM holdfast_waits w WHERE w.awaited IS NOT NULL),
+  EXISTS (SELECT 1 FROM holdfast_settings s WHERE s.kind = 'weight' AND s.state = 'active')
+    OR EXISTS (SELECT 1 FROM busy b
+                WHERE (SELECT min(j.priority) FROM holdfast_jobs j
+                        WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = b.queue)
+                    < (SELECT max(j.priority) FROM holdfast_jobs j
+                        WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = b.queue));
 
 -- name: stalled_attempts
 -- The same rows as expired_attempts, for looking: nothing is locked.

@@ -34,9 +34,13 @@ class ExecutionReads(Verbs):
         return bool(found)
 
     def any_expired(self, at: datetime | None = None) -> tuple[bool, bool]:
-        """Return whether the lease of an open execution has expired, and the deadline of a job; takes no lock."""
-        [(leases, deadlines)] = self._run("any_expired", now=self._time(at))
-        return bool(leases), bool(deadlines)
+        """Return whether the lease of an open execution has expired, and whether `scheduling.flow` has jobs to move.
+
+        Also note whether claims must compare priorities or queues. It takes no lock.
+        """
+        [(leases, behind, fair)] = self._run("any_expired", now=self._time(at))
+        self._store.fair = bool(fair)
+        return bool(leases), bool(behind)
 
 
 class ExecutionWrites(ExecutionReads, WritingVerbs):
@@ -46,6 +50,8 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         """Lease up to n due jobs, highest priority first; return an attempt with a fencing token for each."""
         if self._store.limited:
             return self._session.limits.claim(lease)
+        if self._store.fair:
+            return self._session.fair.claim(lease)
         queues = encoded(list(dict.fromkeys(lease.queues)))  # without duplicates: each would claim n jobs
         return self._lease("claim_jobs", lease, queues=queues, n=max(lease.n, 0))
 
