@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.arguments import refuse_unfit
 from holdfast.core.errors import FlowInvalidError
+from holdfast.store.verbs import fair as verbs
 from holdfast.store.verbs.fair import WEIGHT
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ WEIGHT_MAX = 1000.0
 def weights(ledger: Ledger) -> dict[str, float]:
     """Return the queues that have a weight; all others have the weight 1."""
     with ledger.store.reading() as reading:
-        return reading.fair.weights()
+        return verbs.weights(reading)
 
 
 def set_weight(ledger: Ledger, queue: str, weight: float | None, *, actor: str, reason: str) -> bool:

@@ -66,7 +66,6 @@ class Store(ABC, Generic[Connection]):
         self.pool = Pool(self._open, self._disconnect)
         self.operations: dict[str, Declared] = {}  # known operations by name; a declared operation is never removed
         self.limited: bool | None = None  # whether the ledger has limits, as far as this process knows
-        self.queue_credits: dict[str, float] = {}  # how far each queue is behind its share of claims
         self.fair = False  # whether claims must compare priorities or queues, at the last look
         self.governed: bool | None = None  # whether a registry governs the ledger; None: not read yet
 

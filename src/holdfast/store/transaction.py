@@ -58,7 +58,6 @@ class Reading:
     limits: Group[typed.LimitReads] = Group("limits:LimitReads")
     schedules: Group[typed.ScheduleReads] = Group("schedules:ScheduleReads")
     flow: Group[typed.FlowReads] = Group("flow:FlowReads")
-    fair: Group[typed.FairReads] = Group("fair:FairReads")
     registry: Group[typed.RegistryReads] = Group("registry:RegistryReads")
     replay: Group[typed.ReplayReads] = Group("replay:ReplayReads")
     quarantine: Group[typed.QuarantineReads] = Group("quarantine:QuarantineReads")

@@ -41,13 +41,11 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recover(ledger: Ledger, *, actor: str, delay_s: float = 0.0, limit: int | None = None) -> RecoveryReport:
-    """End every attempt whose lease has expired, batch by batch; return what was done."""
-    expired, late = any_expired(ledger, ledger.store.now())
-    if late:
-        from holdfast.engine.above import catch_up  # noqa: PLC0415 - few jobs have a deadline
+    """End every attempt whose lease has expired, batch by batch; return what was done.
 
-        catch_up(ledger, actor=actor)
-    if not expired:
+    Also move the jobs that `scheduling.flow` moves.
+    """
+    if not any(any_expired(ledger, ledger.store.now())):
         return RecoveryReport()
     from holdfast.engine.worker.recovery import recover_all  # noqa: PLC0415 - most looks find nothing
 
@@ -55,7 +53,7 @@ def recover(ledger: Ledger, *, actor: str, delay_s: float = 0.0, limit: int | No
 
 
 def any_expired(ledger: Ledger, at: datetime) -> tuple[bool, bool]:
-    """Return whether a lease was expired at a time, and whether the deadline of a job had passed."""
+    """Return whether a lease was expired at a time, and whether `scheduling.flow` may have jobs to move."""
     with ledger.store.reading() as reading:
         return reading.executions.any_expired(at)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.decide import Move, Refused
 from holdfast.core.records import Attempt
+from holdfast.engine.above import catch_up
 from holdfast.engine.tasks import CallTask
 from holdfast.engine.worker.reaper import RecoveryReport, any_expired
 
@@ -43,6 +44,8 @@ class RecoverTask(CallTask):
 def recover_all(ledger: Ledger, *, actor: str, delay_s: float, limit: int | None) -> RecoveryReport:
     """End every attempt whose lease has expired, batch by batch; return what was done."""
     outcomes: list[tuple[Attempt, Move | Refused]] = []
+    if any_expired(ledger, ledger.store.now())[1]:
+        catch_up(ledger, actor=actor)
     while limit is None or len(outcomes) < limit:
         n = BATCH if limit is None else min(BATCH, limit - len(outcomes))
         judged_at = ledger.store.now()

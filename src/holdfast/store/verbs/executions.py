@@ -52,8 +52,8 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
             return self._session.limits.claim(lease)
         if self._store.fair:
             return self._session.fair.claim(lease)
-        queues = encoded(list(dict.fromkeys(lease.queues)))  # without duplicates: each would claim n jobs
-        return self._lease("claim_jobs", lease, queues=queues, n=max(lease.n, 0))
+        # Without duplicates: each would claim n jobs.
+        return self._lease("claim_jobs", lease, queues=encoded(list(dict.fromkeys(lease.queues))), n=max(lease.n, 0))
 
     def claim_these(self, job_ids: Iterable[int], lease: Lease, *, limited: bool = False) -> list[Attempt]:
         """Lease those of the given jobs that are pending and due, and whose queue and operation are not stopped.

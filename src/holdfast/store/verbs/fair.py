@@ -10,26 +10,32 @@ queue without due jobs saves nothing up; a ledger with one priority and no weigh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from holdfast.core.records import Attempt
 from holdfast.store.requests import Lease
 from holdfast.store.statements import encoded
-from holdfast.store.verbs.base import Verbs, WritingVerbs
+from holdfast.store.verbs.base import WritingVerbs
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Store
+    from holdfast.store.transaction import Reading
 
 STEP_S = 60.0
 WEIGHT = "weight"  # the kind of settings that have the weights of queues
 WEIGHT_DEFAULT = 1.0
 
 
-class FairReads(Verbs):
-    """Reads the weights of queues."""
-
-    def weights(self) -> dict[str, float]:
-        """Return the queues that have a weight."""
-        return {setting.name: float(setting.value) for setting in self._session.configuration.active(WEIGHT)}
+_credits: WeakKeyDictionary[Store[Any], dict[str, float]] = WeakKeyDictionary()  # how far a queue is behind its share
 
 
-class FairWrites(FairReads, WritingVerbs):
+def weights(reading: Reading) -> dict[str, float]:
+    """Return the queues that have a weight."""
+    return {setting.name: float(setting.value) for setting in reading.configuration.active(WEIGHT)}
+
+
+class FairWrites(WritingVerbs):
     """Claims jobs in the fair order."""
 
     def claim(self, lease: Lease) -> list[Attempt]:
@@ -42,13 +48,13 @@ class FairWrites(FairReads, WritingVerbs):
 
     def _shared(self, queues: Sequence[str], n: int) -> list[int]:
         """Return the jobs to claim: by the shares of the queues first, and then whatever is due."""
-        weights = self.weights()
-        if not weights.keys() & set(queues):
+        weighted = weights(self._session)
+        if not weighted.keys() & set(queues):
             return self._first(queues, n)
-        credits_ = self._store.queue_credits
-        total = sum(weights.get(queue, WEIGHT_DEFAULT) for queue in queues)
+        credits_ = _credits.setdefault(self._store, {})
+        total = sum(weighted.get(queue, WEIGHT_DEFAULT) for queue in queues)
         for queue in queues:
-            credits_[queue] = credits_.get(queue, 0.0) + n * weights.get(queue, WEIGHT_DEFAULT) / total
+            credits_[queue] = credits_.get(queue, 0.0) + n * weighted.get(queue, WEIGHT_DEFAULT) / total
         ids: list[int] = []
         for queue in sorted(queues, key=lambda one: -credits_[one]):
             wanted = min(n - len(ids), max(0, round(credits_[queue])))

@@ -47,8 +47,7 @@ class JobReads(Verbs):
 
         Also return whether the ledger has jobs that `scheduling.flow` moves.
         """
-        found = self._run("next_due", queues=encoded(list(queues)), now=self._store.time_parameter())
-        [(moment, behind, limited)] = found
+        [(moment, behind, limited)] = self._run("next_due", queues=encoded(queues), now=self._store.time_parameter())
         self._store.limited = bool(limited)
         due_at = None if moment is None else self._store.moment(moment)
         return self._session.limits.next_due(due_at) if limited else due_at, bool(behind)

@@ -3,7 +3,7 @@
 from holdfast.store.verbs.configuration import ConfigurationReads, ConfigurationWrites
 from holdfast.store.verbs.counts import CountReads, CountWrites
 from holdfast.store.verbs.executions import ExecutionReads, ExecutionWrites
-from holdfast.store.verbs.fair import FairReads, FairWrites
+from holdfast.store.verbs.fair import FairWrites
 from holdfast.store.verbs.flow import FlowReads, FlowWrites
 from holdfast.store.verbs.grants import GrantReads, GrantWrites
 from holdfast.store.verbs.jobs import JobReads, JobWrites
@@ -34,7 +34,6 @@ __all__ = [
     "CountWrites",
     "ExecutionReads",
     "ExecutionWrites",
-    "FairReads",
     "FairWrites",
     "FlowReads",
     "FlowWrites",
