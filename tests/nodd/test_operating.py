@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -13,7 +14,7 @@ import pytest
 from holdfast.audit.check.runner import check
 from holdfast.core.authority import Act, Wanted
 from holdfast.core.commands import Fail, Quarantine
-from holdfast.core.errors import AuthorityError, ReplayGuardError
+from holdfast.core.errors import AuthorityError, InputError, ReplayGuardError
 from holdfast.core.machines import JobState
 from holdfast.governance import switches
 from holdfast.governance.grants import request
@@ -239,16 +240,42 @@ def listed(cloud: Cloud) -> S3Source:
 
 def test_a_listing_finds_the_notices_that_never_came(store: Store[Any], listed: S3Source) -> None:
     day, gfs = date(2026, 8, 2), shipped()["gfs"]
-    admit(store, [FeedMessage(event(record(key=OF_A_DAY[0])))], shipped())
+    etag = hashlib.md5(GRIB, usedforsecurity=False).hexdigest()
+    admit(store, [FeedMessage(event(record(key=OF_A_DAY[0], eTag=etag)))], shipped())
     found = reconcile(store, listed, shipped(), gfs, day)
     assert found == ReconcileResult(
-        dataset="gfs", date="2026-08-02", listed=4, known=1, missing=3, admitted=0, others=1,
+        dataset="gfs", date="2026-08-02", listed=4, known=1, missing=3, changed=0, admitted=0, others=1,
         examples=tuple(f"s3://{BUCKET}/{key}" for key in OF_A_DAY[1:]),
     )  # fmt: skip
     assert reconcile(store, listed, shipped(), gfs, day, admit_missing=True).admitted == 3
     again = reconcile(store, listed, shipped(), gfs, day, admit_missing=True)
     assert (again.known, again.missing, again.admitted) == (4, 0, 0)
     assert states(store) == ["pending"] * 4
+
+
+def test_a_write_whose_notice_was_lost_is_missing_and_is_admitted_as_a_generation(
+    store: Store[Any], listed: S3Source
+) -> None:
+    day, gfs = date(2026, 8, 2), shipped()["gfs"]
+    admit(store, [FeedMessage(event(record(key=OF_A_DAY[0], eTag="0" * 32)))], shipped())
+    prefixes = ["gfs.%Y%m%d/00/atmos/gfs.t00z.pgrb2.0p25.f000"]
+    found = reconcile(store, listed, shipped(), gfs, day, prefixes=prefixes, admit_missing=True)
+    assert (found.listed, found.known, found.missing, found.changed, found.admitted) == (1, 0, 1, 1, 1)
+    with store.reading() as reading:
+        _, rows = reading.query("SELECT generation, superseded_by IS NULL FROM nodd_units ORDER BY generation", {})
+    assert [(generation, bool(last)) for generation, last in rows] == [(1, False), (2, True)]
+    again = reconcile(store, listed, shipped(), gfs, day, prefixes=prefixes, admit_missing=True)
+    assert (again.known, again.missing, again.admitted) == (1, 0, 0)
+
+
+def test_products_are_listed_by_name(store: Store[Any], listed: S3Source) -> None:
+    gfs = shipped()["gfs"]
+    found = reconcile(store, listed, shipped(), gfs, date(2026, 8, 2), products=["pgrb2b.0p25"])
+    assert (found.listed, found.others) == (0, 1)
+    assert "gdas.%Y%m%d/" in gfs.spec.prefixes_of()
+    mrms = shipped()["mrms"].spec
+    assert mrms.prefixes_of(["GUAM/PrecipRate_00.00"]) == ["GUAM/PrecipRate_00.00/%Y%m%d/"]
+    assert mrms.prefixes_of() == ["CONUS/PrecipRate_00.00/%Y%m%d/"]
 
 
 def test_a_subscription_is_made_as_it_is_printed(cloud: Cloud) -> None:
@@ -270,6 +297,55 @@ def test_a_subscription_is_made_as_it_is_printed(cloud: Cloud) -> None:
     ]
     queue = Queue(made["queue_url"], endpoint=cloud.endpoint)
     assert doctor.look_at_queue(queue, None, shipped()) == []
+    goes16 = {**told, "TopicArn": "arn:aws:sns:us-east-1:123901341784:NewGOES16Object"}
+    assert [one.code for one in doctor.look_at_subscription(goes16)] == ["dead_topic"]
+    bare = Queue(cloud.queue()[0], endpoint=cloud.endpoint)
+    cloud.sqs.set_queue_attributes(QueueUrl=bare.url, Attributes={"Policy": ""})
+    assert [one.code for one in doctor.look_at_queue(bare, None, shipped())] == ["no_policy"]
+
+
+def test_two_datasets_of_one_topic_share_a_queue_and_both_are_heard(cloud: Cloud) -> None:
+    topic = cloud.sns.create_topic(Name="NewGOES19Object")["TopicArn"]
+    made = []
+    for name in ("goes-abi", "goes-glm", "goes-abi"):
+        plan = subscription.plan(shipped()[name], "noaa-goes19", queue="nodd-goes", account="123456789012")
+        made.append(subscription.carry_out(msgspec.structs.replace(plan, topic=topic), endpoint=cloud.endpoint))
+    assert made[0] == made[1] == made[2]
+    told = cloud.sns.get_subscription_attributes(SubscriptionArn=made[0]["subscription"])["Attributes"]
+    assert told["FilterPolicyScope"] == "MessageBody"
+    keys = json.loads(told["FilterPolicy"])["Records"]["s3"]["object"]["key"]
+    assert keys == [{"prefix": "ABI-L2-CMIPF/"}, {"prefix": "GLM-L2-LCFA/"}]
+    for key in ("ABI-L2-CMIPF/a.nc", "GLM-L2-LCFA/b.nc", "ABI-L1b-RadM/c.nc"):
+        cloud.sns.publish(TopicArn=topic, Message=event(record(key=key, bucket="noaa-goes19")))
+    queue = Queue(made[0]["queue_url"], endpoint=cloud.endpoint)
+    heard = [
+        json.loads(json.loads(one.body)["Message"])["Records"][0]["s3"]["object"]["key"]
+        for one in queue.receive(wait_s=1)
+    ]
+    assert sorted(heard) == ["ABI-L2-CMIPF/a.nc", "GLM-L2-LCFA/b.nc"]
+
+
+def test_chunks_are_subscribed_to_by_site() -> None:
+    chunks, bucket = shipped()["nexrad-chunks"], "unidata-nexrad-level2-chunks"
+    plan = subscription.plan(chunks, bucket, account="123456789012", sites=("KTLX", "KDMX"))
+    assert plan.subscription["FilterPolicyScope"] == "MessageAttributes"
+    assert json.loads(plan.subscription["FilterPolicy"]) == {"SiteID": ["KDMX", "KTLX"]}
+    assert doctor.look_at_subscription({**plan.subscription, "TopicArn": plan.topic}) == []
+    assert "FilterPolicy" not in subscription.plan(chunks, bucket, account="123456789012").subscription
+    with pytest.raises(InputError):
+        subscription.plan(shipped()["gfs"], BUCKET, account="123456789012", sites=("KTLX",))
+
+
+def test_the_doctor_finds_pauses_with_a_backlog_and_buckets_of_no_dataset(store: Store[Any]) -> None:
+    admit(store, [FeedMessage(event(record())), FeedMessage(event(record(bucket="noaa-himawari9")))], shipped())
+    with store.transaction() as transaction:
+        transaction.queues.pause("gfs", actor="ann", reason="bad feed")
+        transaction.queues.pause("hrrr", actor="ann", reason="bad feed")  # nothing waits there
+    found = doctor.look_at_ledger(store, store.now(), shipped())
+    assert [(one.code, one.subject) for one in found] == [
+        ("unknown_bucket", "noaa-himawari9"),
+        ("paused_with_backlog", "gfs"),
+    ]
 
 
 def test_the_doctor_finds_silence_open_queues_dead_topics_and_dead_letters(
@@ -277,8 +353,10 @@ def test_the_doctor_finds_silence_open_queues_dead_topics_and_dead_letters(
 ) -> None:
     admit(store, [FeedMessage(event(record())), FeedMessage("garbage")], shipped())
     now = store.now()
-    assert [one.code for one in doctor.look_at_ledger(store, now)] == ["rejected_messages"]
-    later = doctor.look_at_ledger(store, now + timedelta(hours=1))
+    assert [one.code for one in doctor.look_at_ledger(store, now, shipped())] == ["rejected_messages"]
+    between = doctor.look_at_ledger(store, now + timedelta(hours=1), shipped())  # it comes four times a day
+    assert [one.code for one in between] == ["rejected_messages"]
+    later = doctor.look_at_ledger(store, now + timedelta(hours=9), shipped())
     assert [(one.code, one.subject) for one in later] == [("rejected_messages", "not_json"), ("silent_feed", "gfs")]
     queue = Queue(cloud.queue()[0], endpoint=cloud.endpoint)
     goes16 = "arn:aws:sns:us-east-1:123901341784:NewGOES16Object"

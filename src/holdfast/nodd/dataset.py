@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
@@ -26,6 +26,7 @@ RULES = ("reference-and-lead", "instant", "start-and-end", "start-only", "issued
 EXTENSIONS = ("file", "storage", "forecast", "processing", "timestamps", "version")  # of STAC
 GEOMETRIES = ("static", "by-field", "from-file", "station-circle")
 TENTHS = "+tenths"
+PRODUCT = "{product}"
 ATTEMPTS_MAX = 100
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 ARN = re.compile(r"arn:aws:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}")
@@ -83,6 +84,7 @@ class DatasetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_size: int
     publication_window: str  # for this long after its notice, a missing object is expected to appear
     max_age: str  # after this age, a missing object counts as expired
+    silence: str = "30m"  # without notices for longer, the feed is reported as silent
     metadata_required: tuple[str, ...] = ()
     max_attempts: int | None = None  # of a unit before it fails for good, 1 to 100; None is that of every job
     provenance_may_fail: bool = False  # catalogue an object even if its provenance failed; else the unit fails
@@ -92,6 +94,11 @@ class DatasetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def publication_window_s(self) -> float:
         """Return the publication window in seconds."""
         return seconds_of(self.publication_window)
+
+    @property
+    def silence_s(self) -> float:
+        """Return the longest time without notices in seconds."""
+        return seconds_of(self.silence)
 
     @property
     def max_age_s(self) -> float:
@@ -151,7 +158,19 @@ class DatasetSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     archives: dict[str, str] = {}  # buckets without new objects, with their former topics; only for backfill
     sidecars: tuple[str, ...] = ()
     subscribe_prefixes: tuple[str, ...] = ()
-    list_prefixes: tuple[str, ...] = ()  # for one day, with the codes of strftime
+    list_prefixes: tuple[str, ...] = ()  # for one day, with the codes of strftime, and {product} for each product
+    list_products: tuple[str, ...] = ()  # the products that are listed if none is named
+
+    @property
+    def lists_products(self) -> bool:
+        """Return whether a product is part of the prefixes that are listed."""
+        return any(PRODUCT in prefix for prefix in self.list_prefixes)
+
+    def prefixes_of(self, products: Sequence[str] = ()) -> list[str]:
+        """Return the prefixes to list for some products, or for the usual ones."""
+        chosen = products or self.list_products or ("",)
+        prefixes = (prefix.replace(PRODUCT, product) for prefix in self.list_prefixes for product in chosen)
+        return list(dict.fromkeys(prefixes))
 
 
 class TimeRange(msgspec.Struct, frozen=True):
@@ -342,6 +361,7 @@ def load(name: str, text: str) -> Dataset:
     for path, age in (
         ("policy.publication_window", spec.policy.publication_window),
         ("policy.max_age", spec.policy.max_age),
+        ("policy.silence", spec.policy.silence),
     ):
         try:
             seconds_of(age)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,13 +20,15 @@ from holdfast.nodd.statements import run_statement
 from holdfast.nodd.units import OPERATION
 from holdfast.store import Store
 
-SILENCE = timedelta(minutes=30)
 RETIRED_TOPICS = {
     "arn:aws:sns:us-east-1:123901341784:NewGOES16Object": "retired: GOES-19 replaced GOES-16",
     "arn:aws:sns:us-east-1:123901341784:NewGOES17Object": "retired: GOES-18 replaced GOES-17",
     "arn:aws:sns:us-east-1:811054952067:NewNEXRADLevel2Archive": "retired: NEXRAD moved to another account and bucket",
     "arn:aws:sns:us-east-1:709902155096:NewRRFSObject": "retired: the prototype of RRFS gets no new objects",
 }
+UNKNOWN_BUCKET = "unknown_bucket"
+STRANGE_SEEN = 1000
+BY_ATTRIBUTES = ":NewNEXRADLevel2ObjectFilterable"  # whose messages have attributes
 RETENTION_MIN_S = 14 * 86400
 ATTEMPTS_SEEN = 1000
 BUFFER_S = 30.0
@@ -41,10 +44,13 @@ class FeedFinding(msgspec.Struct, frozen=True, kw_only=True):
     next_step: str
 
 
-def look_at_ledger(store: Store[Any], now: datetime) -> list[FeedFinding]:
-    """Return datasets without notices for 30 minutes, and counts of rejected messages."""
+def look_at_ledger(store: Store[Any], now: datetime, datasets: Datasets) -> list[FeedFinding]:
+    """Return silent and paused datasets, counts of rejected messages, and messages of buckets that no dataset has."""
     with store.reading() as reading:
         rows = run_statement(reading, "fates")
+        strange = run_statement(reading, "list_ignored", reason=UNKNOWN_BUCKET, n=STRANGE_SEEN)
+        waiting = dict(run_statement(reading, "backlog", operation=OPERATION))
+        paused = [name for name in reading.queues.paused() if name in datasets]
     heard: dict[str, datetime] = {}
     findings: list[FeedFinding] = []
     for dataset, fate, reason, n, last_at in rows:
@@ -60,14 +66,18 @@ def look_at_ledger(store: Store[Any], now: datetime) -> list[FeedFinding]:
                     next_step="List them: `holdfast nodd rejected`.",
                 )
             )
+    findings += [*_strange(strange), *_paused(paused, waiting)]
     for dataset, last in sorted(heard.items()):
-        if now - last > SILENCE:
+        if dataset in datasets and now - last > timedelta(seconds=datasets[dataset].spec.policy.silence_s):
             findings.append(
                 FeedFinding(
                     code="silent_feed",
                     severity="critical",
                     subject=dataset,
-                    detail=f"no notice since {last.isoformat()}",
+                    detail=(
+                        f"no notice since {last.isoformat()}; this feed is never silent for more than"
+                        f" {datasets[dataset].spec.policy.silence}"
+                    ),
                     next_step=(
                         "Check the subscription, then look for missed objects:"
                         f" `holdfast nodd reconcile {dataset} --date {last:%Y-%m-%d}`."
@@ -75,6 +85,41 @@ def look_at_ledger(store: Store[Any], now: datetime) -> list[FeedFinding]:
                 )
             )
     return findings
+
+
+def _strange(rows: Sequence[Sequence[Any]]) -> list[FeedFinding]:
+    """Return a finding for each bucket that no dataset has."""
+    times: dict[str, int] = {}
+    for _, shape, _, n, *_ in rows:
+        bucket = str(shape).removeprefix("s3://").partition("/")[0]
+        times[bucket] = times.get(bucket, 0) + int(n)
+    return [
+        FeedFinding(
+            code=UNKNOWN_BUCKET,
+            severity="warning",
+            subject=bucket,
+            detail=f"{n} messages are about a bucket that no dataset has; they are ignored",
+            next_step=(
+                "Remove its subscription from the queue, or describe the dataset: `--datasets DIR`."
+                f" List the messages: `holdfast nodd ignored --reason {UNKNOWN_BUCKET}`."
+            ),
+        )
+        for bucket, n in sorted(times.items())
+    ]
+
+
+def _paused(paused: Sequence[str], waiting: Mapping[str, int]) -> list[FeedFinding]:
+    return [
+        FeedFinding(
+            code="paused_with_backlog",
+            severity="warning",
+            subject=name,
+            detail=f"the dataset is paused, and {waiting[name]} units wait",
+            next_step=f"Resume it: `holdfast nodd resume {name} --reason TEXT`.",
+        )
+        for name in sorted(paused)
+        if waiting.get(name)
+    ]
 
 
 def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[FeedFinding]:
@@ -149,6 +194,16 @@ def _policy(attributes: dict[str, str], datasets: Datasets) -> list[FeedFinding]
         statements = json.loads(attributes.get("Policy", "{}")).get("Statement", [])
     except ValueError:
         statements = []
+    if not statements:
+        findings.append(
+            FeedFinding(
+                code="no_policy",
+                severity="critical",
+                subject="queue policy",
+                detail="the queue has no policy, so no topic can write to it",
+                next_step="Print the policy of a dataset: `holdfast nodd subscribe DATASET --account NUMBER`.",
+            )
+        )
     sources: list[str] = []
     for statement in statements if isinstance(statements, list) else [statements]:
         condition = json.dumps(statement.get("Condition", {}))
@@ -164,24 +219,26 @@ def _policy(attributes: dict[str, str], datasets: Datasets) -> list[FeedFinding]
                     next_step="Print a correct policy: `holdfast nodd subscribe --help`.",
                 )
             )
-    findings += [
-        FeedFinding(
-            code="dead_topic",
-            severity="critical",
-            subject=arn,
-            detail=RETIRED_TOPICS[arn],
-            next_step="Subscribe to the current topic: `holdfast nodd datasets` lists it.",
-        )
-        for arn in sources
-        if arn in RETIRED_TOPICS
-    ]
-    return findings
+    return [*findings, *(_dead_topic(arn) for arn in sources if arn in RETIRED_TOPICS)]
+
+
+def _dead_topic(arn: str) -> FeedFinding:
+    return FeedFinding(
+        code="dead_topic",
+        severity="critical",
+        subject=arn,
+        detail=RETIRED_TOPICS[arn],
+        next_step="Subscribe to the current topic: `holdfast nodd datasets` lists it.",
+    )
 
 
 def look_at_subscription(attributes: dict[str, str]) -> list[FeedFinding]:
-    """Return a finding if the filter of a subscription uses message attributes, which S3 notices do not have."""
-    if attributes.get("FilterPolicy") and attributes.get("FilterPolicyScope", "MessageAttributes") != "MessageBody":
-        return [
+    """Return findings about a subscription: a retired topic, and a filter of attributes that S3 notices do not have."""
+    topic = attributes.get("TopicArn", "")
+    findings = [_dead_topic(topic)] if topic in RETIRED_TOPICS else []
+    by_attributes = attributes.get("FilterPolicyScope", "MessageAttributes") != "MessageBody"
+    if attributes.get("FilterPolicy") and by_attributes and not topic.endswith(BY_ATTRIBUTES):
+        findings.append(
             FeedFinding(
                 code="wrong_filter_scope",
                 severity="critical",
@@ -189,5 +246,5 @@ def look_at_subscription(attributes: dict[str, str]) -> list[FeedFinding]:
                 detail="the filter uses message attributes, which these notices do not have: it drops every message",
                 next_step="Set FilterPolicyScope to MessageBody, then set the policy again; allow 15 minutes.",
             )
-        ]
-    return []
+        )
+    return findings

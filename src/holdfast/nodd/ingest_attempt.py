@@ -139,6 +139,8 @@ class IngestAttempt:
     def _integrity_failed(self, verdict: OperatorVerdict) -> None:
         issue = verdict.issues[0]
         detail = str(verdict.data.get("structure_detail", "")) or issue.replace("_", " ")
+        if issue == "etag_mismatch":
+            detail = self._written_again(verdict)
         if issue == integrity.NOT_YET:
             raise Snooze(self._settings.not_yet_s, "the object is not published yet")
         if issue == integrity.EXPIRED:
@@ -150,6 +152,16 @@ class IngestAttempt:
             raise Quarantine(f"integrity_{issue}", detail)
         code = "io_error_upstream" if issue in integrity.RETRY_LATER else f"integrity_{issue}"
         raise OperatorError(code, detail)
+
+    def _written_again(self, verdict: OperatorVerdict) -> str:
+        notice, found = self._unit.notice, verdict.data.get("actual_etag")
+        if notice.content_etag in (None, found):
+            return f"the bytes of the object do not have the MD5 that its ETag {found} gives"
+        return (
+            f"the object was written again: its ETag is {found}, that of the notice is {notice.content_etag}. The later"
+            f" write has a record of its own; if its notice was lost: holdfast nodd reconcile {self._unit.dataset}"
+            f" --date {self._unit.time_range_start[:10]} --admit"
+        )
 
     def _metadata(self, dataset: Dataset) -> OperatorVerdict:
         verdict = metadata.extract(self._unit, dataset, self._objects, self._verdicts[Operator.INTEGRITY])

@@ -1,4 +1,4 @@
-"""Reconciliation: lists a public bucket, compares it with the ledger, and finds objects whose notice never came.
+"""Reconciliation: lists a public bucket, compares it with the ledger, and finds writes whose notice never came.
 
 Invariants: listing needs no AWS account; nothing is admitted without `admit_missing`; admission is the same as for a
 notice, so running it twice, or while the feed runs, is safe.
@@ -7,7 +7,7 @@ notice, so running it twice, or while the feed runs, is safe.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -34,6 +34,7 @@ class ReconcileResult(msgspec.Struct, frozen=True, kw_only=True):
     listed: int  # objects of the dataset without sidecars
     known: int
     missing: int
+    changed: int  # of the missing ones: the object is known, but it was written again
     admitted: int
     others: int  # keys of other datasets, or of none
     examples: tuple[str, ...]  # missing objects
@@ -47,14 +48,17 @@ def reconcile(
     day: date,
     *,
     prefixes: Sequence[str] = (),
+    products: Sequence[str] = (),
     admit_missing: bool = False,
     actor: str = "nodd",
 ) -> ReconcileResult:
     """List the objects of a dataset for one day, compare them with the ledger, and admit missing ones if wanted.
 
-    Raises InputError if there is no prefix to list, and StoreUnavailableError if the bucket cannot be reached.
+    Prefixes can have codes of strftime for the day. An object whose ETag is another than that of its last known write,
+    or without an ETag its size, is missing too: the notice of that write was lost. Raises InputError if there is no
+    prefix to list, and StoreUnavailableError if the bucket cannot be reached.
     """
-    chosen = prefixes or [day.strftime(prefix) for prefix in dataset.spec.list_prefixes]
+    chosen = [day.strftime(prefix) for prefix in prefixes or dataset.spec.prefixes_of(products)]
     if not chosen:
         raise InputError(
             f"dataset {dataset.name} has no list_prefixes for a day",
@@ -64,11 +68,14 @@ def reconcile(
     counts: Counter[str] = Counter()
     examples: list[str] = []
     for page in _pages(_found(source, datasets, dataset, chosen, counts)):
+        if products and not dataset.spec.lists_products:
+            page = [notice for notice in page if notice.fields.get("product") in products]  # noqa: PLW2901 - the same page
         with store.reading() as reading:
             rows = run_statement(reading, "known_objects", rows=encoded([[notice.object_uri] for notice in page]))
-        known = {uri for (uri,) in rows}
-        missing = [notice for notice in page if notice.object_uri not in known]
-        counts += Counter({"known": len(page) - len(missing), "missing": len(missing)})
+        known = {uri: (etag, size) for uri, etag, size in rows}
+        missing = [notice for notice in page if not _is_known(notice, known)]
+        changed = sum(notice.object_uri in known for notice in missing)
+        counts += Counter({"known": len(page) - len(missing), "missing": len(missing), "changed": changed})
         examples += [notice.object_uri for notice in missing][: EXAMPLES - len(examples)]
         if admit_missing and missing:
             admitted = admit_notices(store, missing, datasets, actor=actor)
@@ -79,10 +86,21 @@ def reconcile(
         listed=counts["known"] + counts["missing"],
         known=counts["known"],
         missing=counts["missing"],
+        changed=counts["changed"],
         admitted=counts["admitted"],
         others=counts["others"],
         examples=tuple(examples),
     )
+
+
+def _is_known(notice: Notice, known: Mapping[str, tuple[str | None, int | None]]) -> bool:
+    """Return whether the last known write of an object is the one that a listing shows."""
+    if notice.object_uri not in known:
+        return False
+    etag, size = known[notice.object_uri]
+    if etag is not None and notice.content_etag is not None:
+        return etag == notice.content_etag
+    return size is None or size == notice.size
 
 
 def _found(

@@ -1,6 +1,7 @@
 """Subscription to a feed: the queue, its dead-letter queue, the queue's policy, and the subscription to the topic.
 
-Invariants: the policy allows the topic by its ARN, and keeps the topics that it already allows; the filter is on the
+Invariants: the policy allows the topic by its ARN, and keeps the topics that it already allows; a second dataset of a
+topic widens the filter of the one subscription that the queue has; the filter is on the
 body of the message, and its scope is set with it; the printed plan is exactly what `--apply` adds.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +19,7 @@ from holdfast.core.errors import InputError
 from holdfast.nodd.dataset import Dataset
 from holdfast.nodd.queues import aws_errors, client
 
+CHUNKS = "nexrad-chunk"  # the envelope of chunks
 PRIMARY, DEAD = "nodd-primary-queue", "nodd-dlq"
 DEAD_AFTER = 5
 DEAD_RETENTION_S = 14 * 86400
@@ -53,9 +56,19 @@ def plan(
     account: str,
     queue: str = PRIMARY,
     prefixes: tuple[str, ...] = (),
+    sites: tuple[str, ...] = (),
     env: SubscriptionEnv = SubscriptionEnv.PROD,
 ) -> SubscriptionPlan:
-    """Return the resources needed to receive the notices of one bucket; raise InputError for a bad account number."""
+    """Return the resources needed to receive the notices of one bucket, for chunks of some radars only.
+
+    Raises InputError for a bad account number, and for sites of a dataset other than chunks.
+    """
+    if sites and dataset.spec.envelope != CHUNKS:
+        raise InputError(
+            f"dataset {dataset.name} cannot be filtered by site",
+            next_step="Use --prefix, or name the dataset nexrad-chunks.",
+            context={"dataset": dataset.name},
+        )
     if not _ACCOUNT.fullmatch(account):
         raise InputError(
             f"{account!r} is not the number of an AWS account",
@@ -88,6 +101,10 @@ def plan(
         # The default scope, MessageAttributes, would drop every message.
         subscription["FilterPolicyScope"] = "MessageBody"
         subscription["FilterPolicy"] = json.dumps({"Records": {"s3": {"object": {"key": keys}}}}, sort_keys=True)
+    elif sites:
+        # The messages of chunks are no S3 events: SNS filters them by their attributes.
+        subscription["FilterPolicyScope"] = "MessageAttributes"
+        subscription["FilterPolicy"] = json.dumps({"SiteID": sorted(sites)}, sort_keys=True)
     return SubscriptionPlan(
         dataset=dataset.name,
         bucket=bucket,
@@ -123,6 +140,9 @@ def _made(wanted: SubscriptionPlan, sqs: Any, sns: Any) -> dict[str, str]:
     policy = _joined(attributes.get("Policy"), wanted.policy)
     sqs.set_queue_attributes(QueueUrl=url, Attributes={**wanted.queue_attributes, "Policy": policy})
     arn = attributes["QueueArn"]
+    if existing := _existing(sns, wanted.topic, arn):
+        _widen(sns, existing, wanted.subscription)
+        return {"queue_url": url, "subscription": existing}
     made = sns.subscribe(
         TopicArn=wanted.topic,
         Protocol="sqs",
@@ -131,6 +151,42 @@ def _made(wanted: SubscriptionPlan, sqs: Any, sns: Any) -> dict[str, str]:
         ReturnSubscriptionArn=True,
     )
     return {"queue_url": url, "subscription": str(made["SubscriptionArn"])}
+
+
+def _existing(sns: Any, topic: str, queue_arn: str) -> str | None:
+    """Return the subscription of a queue to a topic: SNS has one for both, also if two datasets share the topic."""
+    for page in sns.get_paginator("list_subscriptions").paginate():
+        for one in page.get("Subscriptions", ()):
+            arn = str(one.get("SubscriptionArn", ""))
+            if (one.get("TopicArn"), one.get("Endpoint")) == (topic, queue_arn) and arn.startswith("arn:"):
+                return arn
+    return None
+
+
+def _widen(sns: Any, subscription: str, wanted: dict[str, str]) -> None:
+    """Let a subscription hear what it hears already and what a plan wants."""
+    attributes = sns.get_subscription_attributes(SubscriptionArn=subscription)["Attributes"]
+    joined = _joined_filter(attributes, wanted)
+    # The scope first: a policy is checked against it.
+    for name in ("FilterPolicyScope", "FilterPolicy"):
+        value = joined.get(name, "")
+        if value != attributes.get(name, ""):
+            sns.set_subscription_attributes(SubscriptionArn=subscription, AttributeName=name, AttributeValue=value)
+
+
+def _joined_filter(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Return the filter that lets through what either filter does; no policy lets everything through."""
+    before, after = (json.loads(one.get("FilterPolicy") or "{}") for one in (current, wanted))
+    if not before or not after:
+        return {"FilterPolicyScope": wanted.get("FilterPolicyScope", "MessageBody"), "FilterPolicy": "{}"}
+    if current.get("FilterPolicyScope") != wanted.get("FilterPolicyScope"):
+        return dict(wanted)  # a filter of the wrong scope hears nothing
+    if "SiteID" in after:
+        policy: dict[str, Any] = {"SiteID": sorted({*before.get("SiteID", ()), *after["SiteID"]})}
+    else:
+        keys = [key for one in (before, after) for key in one["Records"]["s3"]["object"]["key"]]
+        policy = {"Records": {"s3": {"object": {"key": [key for n, key in enumerate(keys) if key not in keys[:n]]}}}}
+    return {**wanted, "FilterPolicy": json.dumps(policy, sort_keys=True)}
 
 
 def _sid(topic: str) -> str:

@@ -33,22 +33,36 @@ from holdfast.nodd.records import RecordStatus
 from holdfast.store import Store
 
 
-@command()
-def datasets(*, own: Own = None) -> Answer:
-    """List the datasets with their buckets."""
-    found = list(with_own(own))
+@command(Location.unopened)
+def datasets(location: Location, *, own: Own = None) -> Answer:
+    """List the datasets with their buckets, and those that are paused if a ledger is given."""
+    found, paused = list(with_own(own)), _paused(location)
     value = [
         {
             "dataset": one.name,
             "title": one.spec.title,
             "format": one.spec.format,
             "buckets": one.spec.buckets,
+            "archives": one.spec.archives,
+            "paused": one.name in paused,
         }
         for one in found
     ]
-    columns = [Column("DATASET"), Column("FORMAT"), Column("BUCKET", folds=True), Column("TITLE", folds=True)]
-    rows = [(one.name, one.spec.format, ", ".join(one.spec.buckets), one.spec.title) for one in found]
+    columns = [Column("DATASET"), Column("STATE"), Column("FORMAT"), Column("BUCKET", folds=True)]
+    columns += [Column("TITLE", folds=True)]
+    rows = [
+        (one.name, "paused" if one.name in paused else "", one.spec.format, ", ".join(one.spec.buckets), one.spec.title)
+        for one in found
+    ]
     return Answer(value, lambda: output.table(columns, rows))
+
+
+def _paused(location: Location) -> frozenset[str]:
+    """Return the paused queues of the ledger, none without a ledger."""
+    if location.db is None:
+        return frozenset()
+    with location.open() as store, store.reading() as reading:
+        return frozenset(reading.queues.paused())
 
 
 @command(Location.unopened)

@@ -41,6 +41,8 @@ from holdfast.nodd.reconcile import reconcile as reconcile_day
 from holdfast.telemetry import Target, start
 
 NO_ACCOUNT = "000000000000"
+_DRAINED = {"uncorrelated": "without a record and left in the queue (--admit-unknown admits them)"}
+PREFIX_HELP = "Key prefix to list instead of the default ones, with %Y, %m, %d or %j for the day; repeatable."
 
 
 @command(Location.unopened)
@@ -51,7 +53,10 @@ def reconcile(
     date: Annotated[str, typer.Option("--date", metavar="DATE", help="Day in UTC: 2026-11-14.")],
     prefix: Annotated[
         list[str] | None,
-        typer.Option("--prefix", metavar="TEXT", help="Key prefix to list instead of the default ones; repeatable."),
+        typer.Option("--prefix", metavar="TEXT", help=PREFIX_HELP),
+    ] = None,
+    product: Annotated[
+        list[str] | None, typer.Option("--product", metavar="NAME", help="List only this product; repeatable.")
     ] = None,
     admit_missing: Annotated[bool, typer.Option("--admit", help="Admit the missing objects.")] = False,
     own: Own = None,
@@ -59,7 +64,9 @@ def reconcile(
 ) -> Answer:
     """Compare one day of a public bucket with the ledger, and list missing objects; needs no AWS account."""
     days = day_of(date), day_of(date)
-    return _reconciled(location, dataset, days, _Listing(prefix or [], own, endpoint), admit_missing=admit_missing)
+    return _reconciled(
+        location, dataset, days, _Listing(prefix or [], product or [], own, endpoint), admit_missing=admit_missing
+    )
 
 
 @command(Location.unopened)
@@ -71,7 +78,10 @@ def backfill(
     end: Annotated[str, typer.Option("--to", metavar="DATE", help="Last day in UTC: 2026-11-14.")],
     prefix: Annotated[
         list[str] | None,
-        typer.Option("--prefix", metavar="TEXT", help="Key prefix to list instead of the default ones; repeatable."),
+        typer.Option("--prefix", metavar="TEXT", help=PREFIX_HELP),
+    ] = None,
+    product: Annotated[
+        list[str] | None, typer.Option("--product", metavar="NAME", help="List only this product; repeatable.")
     ] = None,
     own: Own = None,
     endpoint: Endpoint = None,
@@ -80,13 +90,16 @@ def backfill(
     if day_of(end) < day_of(start):
         raise InputError("--to is before --from.", next_step="Exchange the values of --from and --to.")
     days = day_of(start), day_of(end)
-    return _reconciled(location, dataset, days, _Listing(prefix or [], own, endpoint), admit_missing=True)
+    return _reconciled(
+        location, dataset, days, _Listing(prefix or [], product or [], own, endpoint), admit_missing=True
+    )
 
 
 class _Listing(NamedTuple):
     """What to list, and where."""
 
     prefixes: list[str]
+    products: list[str]
     own: Path | None
     endpoint: str | None
 
@@ -108,6 +121,7 @@ def _reconciled(
                     dataset,
                     day.date(),
                     prefixes=listing.prefixes,
+                    products=listing.products,
                     admit_missing=admit_missing,
                     actor=actor(),
                 )
@@ -117,10 +131,13 @@ def _reconciled(
 
 
 def _print_reconciled(found: list[ReconcileResult]) -> None:
-    columns = [Column(name) for name in ("DATE", "LISTED", "KNOWN", "MISSING", "ADMITTED", "OTHERS")]
+    columns = [Column(name) for name in ("DATE", "LISTED", "KNOWN", "MISSING", "CHANGED", "ADMITTED", "OTHERS")]
     output.table(
         columns,
-        [(one.date, *map(str, (one.listed, one.known, one.missing, one.admitted, one.others))) for one in found],
+        [
+            (one.date, *map(str, (one.listed, one.known, one.missing, one.changed, one.admitted, one.others)))
+            for one in found
+        ],
     )
     for uri in [uri for one in found for uri in one.examples][:5]:
         output.line(f"  missing: {uri}")
@@ -169,7 +186,7 @@ def drain_dlq(
             bus=bus,
         )
         done = drain.run(limit=limit)
-    fates = ", ".join(f"{n} {fate}" for fate, n in done.fates.items()) or "none"
+    fates = ", ".join(f"{n} {_DRAINED.get(fate, fate)}" for fate, n in done.fates.items()) or "none"
     text = f"{done.run_id}: {done.received} messages received, {done.deleted} deleted: {fates}."
     text += f" Stopped ({done.stopped}): {done.message}." if done.stopped else ""
     return Answer(msgspec.to_builtins(done), text, 3 if done.stopped else 0)
@@ -189,6 +206,10 @@ def subscribe(
         list[str] | None,
         typer.Option("--prefix", metavar="TEXT", help="Subscribe only to keys with this prefix; repeatable."),
     ] = None,
+    site: Annotated[
+        list[str] | None,
+        typer.Option("--site", metavar="ID", help="Only chunks of this radar, such as KTLX; repeatable."),
+    ] = None,
     env: Annotated[
         subscriptions.SubscriptionEnv,
         typer.Option("--env", help="Environment; dev uses a shorter visibility timeout."),
@@ -205,7 +226,9 @@ def subscribe(
         raise InputError("--apply needs --account.", next_step="Add --account NUMBER.")
     found = dataset_named(with_own(own), dataset)
     plans = [
-        subscriptions.plan(found, bucket, queue=queue, account=account, prefixes=tuple(prefix or ()), env=env)
+        subscriptions.plan(
+            found, bucket, queue=queue, account=account, prefixes=tuple(prefix or ()), sites=tuple(site or ()), env=env
+        )
         for bucket in sorted(found.spec.buckets)
     ]
     made = [subscriptions.carry_out(one, endpoint=endpoint, region=region) for one in plans] if apply else []
@@ -236,7 +259,7 @@ def doctor(
 ) -> Answer:
     """Diagnose the feed: missing topics, a wrong filter, no messages, messages in the dead-letter queue."""
     with prepared(location) as store:
-        findings = doctors.look_at_ledger(store, store.now())
+        findings = doctors.look_at_ledger(store, store.now(), with_own(own))
         if queue:
             read = Queue(queue, endpoint=endpoint, region=region)
             letters = Queue(dead, endpoint=endpoint, region=region) if dead else None

@@ -29,3 +29,7 @@ SELECT * FROM nodd_wal_records w
 -- The state of the job of every object under a prefix; of an object that was written again, that of its last write.
 SELECT u.source_uri, j.state FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id
  WHERE u.dataset = :dataset AND u.source_uri LIKE :prefix ESCAPE '!' AND u.superseded_by IS NULL;
+
+-- name: backlog
+-- Units that wait, by dataset.
+SELECT j.queue, count(*) FROM holdfast_jobs j WHERE j.operation = :operation AND j.state = 'pending' GROUP BY j.queue;

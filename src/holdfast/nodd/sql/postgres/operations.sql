@@ -1,5 +1,6 @@
 -- Statements for the commands.
 
 -- name: known_objects
--- Which of these objects have a unit. rows: source_uri
-SELECT DISTINCT u.source_uri FROM json_array_elements(:rows::json) r JOIN nodd_units u ON u.source_uri = r ->> 0;
+-- The last known write of each of these objects. rows: source_uri
+SELECT u.source_uri, u.etag, u.size FROM json_array_elements(:rows::json) r JOIN nodd_units u ON u.source_uri = r ->> 0
+ WHERE u.superseded_by IS NULL;
