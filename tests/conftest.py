@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import clauses
 from tests.support.attacks import KINDS
+from tests.support.browsers import CHROMIUM
 from tests.support.ledgers import new_ledger
 from tests.support.pgbouncer import PGBOUNCER
 from tests.support.postgres import Server, tmpfs_directory
@@ -69,6 +70,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(
             "NOT TESTED: pgbouncer is not installed, so the tests of a ledger behind a real transaction pooler did not"
             " run. On Debian: apt-get install pgbouncer"
+        )
+    if CHROMIUM is None:
+        terminalreporter.write_line(
+            "NOT TESTED: chromium is not installed, so the pages of the console were not opened in a browser."
+            " On Debian: apt-get install chromium"
         )
     if PROMTOOL is None:
         terminalreporter.write_line(

@@ -343,9 +343,6 @@ class GrantActs(_Acts):
         return _to(request, "grants", str(grant_id))
 
 
-POSTS: list[type[Controller]] = [JobActs, QueueActs, SwitchActs, ScheduleActs, LedgerActs, GrantActs]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Addresses
 

@@ -18,9 +18,11 @@ from litestar.response.sse import ServerSentEventMessage
 
 from holdfast.console.context import Console
 from holdfast.console.templating import rendered
+from holdfast.console.views.activity import Activity, last_hour
 from holdfast.console.views.failures import SHARED_S, FailedGroups, failure_groups
 from holdfast.console.views.overview import Overview, ledger_of, overview
 from holdfast.core.errors import GovernanceError, HoldfastError
+from holdfast.store.transaction import Reading
 
 logger = logging.getLogger("holdfast")
 
@@ -58,6 +60,8 @@ class Live:
         self._made_at = 0.0
         self._groups: FailedGroups | None = None
         self._grouped_at = 0.0
+        self._activity: Activity | None = None
+        self._active_at = 0.0
         self._streams = 0
         self._shared: asyncio.Task[Snapshot] | None = None
         self._shared_at = 0.0
@@ -74,9 +78,16 @@ class Live:
             if self._made is None or time.monotonic() - self._made_at >= SNAPSHOT_S:
                 groups, store = self._fresh_groups(), self._console.store
                 with store.reading() as reading:
-                    self._made = overview(reading, groups, ledger_of(reading, self._console.name), store.now())
+                    now = store.now()
+                    ledger = ledger_of(reading, self._console.name)
+                    self._made = overview(reading, groups, ledger, now, self._fresh_activity(reading, now))
                 self._made_at = time.monotonic()
             return self._made
+
+    def _fresh_activity(self, reading: Reading, now: datetime) -> Activity:
+        if self._activity is None or time.monotonic() - self._active_at >= SHARED_S:
+            self._activity, self._active_at = last_hour(reading, now), time.monotonic()
+        return self._activity
 
     def _fresh_groups(self) -> FailedGroups:
         if self._groups is None or time.monotonic() - self._grouped_at >= SHARED_S:

@@ -113,9 +113,11 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     workers_alive: int
 
 
-def overview(reading: Reading, groups: FailedGroups, ledger: Ledger, now: datetime) -> Overview:
-    """Return the overview at `now`; `groups` may be some seconds older."""
-    fleet, activity = fleet_of(reading, now), last_hour(reading, now)
+def overview(
+    reading: Reading, groups: FailedGroups, ledger: Ledger, now: datetime, activity: Activity | None = None
+) -> Overview:
+    """Return the overview at `now`; `groups` and `activity` may be some seconds older."""
+    fleet, activity = fleet_of(reading, now), activity or last_hour(reading, now)
     queues = queue_rows(reading, fleet, activity)
     drafts = [grant for grant in reading.grants.page(state=GrantState.DRAFT, limit=100) if grant.expires_at > now]
     runs = reading.runs.page(procedure=PROCEDURE, state=ProcedureState.RUNNING, limit=RUNS_SHOWN)

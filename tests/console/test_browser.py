@@ -1,0 +1,214 @@
+"""The console in a real browser: every page and the main flows, accessibility by axe, both themes, phone width, keys.
+
+Invariants: one browser serves the whole run; a page may log no error; nothing is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from holdfast import Ledger
+from holdfast.console.app import create_app
+from holdfast.console.server import server
+from holdfast.console.settings import ConsoleSettings, local_origins
+from holdfast.testing import virtual_world
+from tests.console.conftest import SCENE
+from tests.console.scenes import Scene
+from tests.console.test_pages import PAGES, of_scene
+from tests.support.browsers import CHROMIUM
+from tests.support.postgres import _free_port
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed; the end of the run says so")
+
+PATIENCE_MS = 30_000
+SERIOUS = frozenset({"serious", "critical"})
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The browser of the system."""
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@contextmanager
+def served(ledger: Ledger) -> Iterator[str]:
+    """Serve a console over a ledger, and yield its address."""
+    port = _free_port()
+    settings = ConsoleSettings(origins=local_origins("127.0.0.1", port), open_to_all=True)
+    running = server(create_app(ledger, settings), host="127.0.0.1", port=port)
+    thread = threading.Thread(target=running.run, name="console", daemon=True)
+    thread.start()
+    until = time.monotonic() + 30
+    while not running.started:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}"
+    running.should_exit = True
+    thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Ledger, Scene]]:
+    """A console over a SQLite ledger with realistic data, for tests that only look."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('scene') / 'weather.db'}"
+    scene = SCENE.to_file(url)
+    ledger = Ledger(url, create=False, world=virtual_world(scene.clock, seed=9))
+    with served(ledger) as address:
+        yield address, ledger, scene
+    ledger.close()
+
+
+@contextmanager
+def tab(browser: Browser, address: str, **given: Any) -> Iterator[tuple[Page, list[str]]]:
+    """Yield a new tab, and what it logs as an error; requests to other hosts are errors too."""
+    context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, "base_url": address, **given})
+    page, wrong = context.new_page(), list[str]()
+    page.set_default_timeout(PATIENCE_MS)
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith(address) else wrong.append(request.url))
+    yield page, wrong
+    context.close()
+
+
+def violations(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] in SERIOUS]
+
+
+def test_every_page_is_accessible_and_logs_no_error(browser: Browser, site: tuple[str, Ledger, Scene]) -> None:
+    address, _, scene = site
+    bad: dict[str, list[str]] = {}
+    templates: set[str] = set()
+    with tab(browser, address) as (page, wrong):
+        for path in dict.fromkeys([*PAGES, *of_scene(scene)]):
+            page.goto(path)
+            kind = "form" if page.locator(".confirm form").count() else re.sub(r"\d+", "N", path.split("?")[0])
+            # Axe takes a second a page on a busy machine: it looks once at pages of the same kind.
+            found = [*(violations(page) if kind not in templates else ()), *wrong]
+            templates.add(kind)
+            wrong.clear()
+            if found:
+                bad[path] = found
+    assert bad == {}
+
+
+@pytest.mark.parametrize("theme, width", [("dark", 1400), ("light", 390), ("dark", 390)])
+def test_both_themes_and_phone_width(browser: Browser, site: tuple[str, Ledger, Scene], theme: str, width: int) -> None:
+    address, _, scene = site
+    bad: dict[str, list[str]] = {}
+    viewport = {"width": width, "height": 844}
+    with tab(browser, address, viewport=viewport, color_scheme=theme) as (page, wrong):
+        for path in (
+            "/",
+            "/jobs?state=failed",
+            f"/jobs/{scene.retried}",
+            "/replays/new?step=look&operation=nodd.ingest",
+        ):
+            page.goto(path)
+            found = [*violations(page), *wrong]
+            if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+                found.append("the page is wider than the window")
+            if found:
+                bad[path] = found
+    assert bad == {}
+
+
+def test_without_script_every_page_reads_and_acts(
+    browser: Browser, scene_url: tuple[str, Scene], tmp_path: Path
+) -> None:
+    url, scene = scene_url
+    with (
+        Ledger(url, create=False, world=virtual_world(scene.clock, seed=9)) as ledger,
+        served(ledger) as address,
+        tab(browser, address, java_script_enabled=False) as (page, wrong),
+    ):
+        page.goto(f"/jobs/{scene.failed}")
+        page.get_by_role("link", name="Cancel…").click()
+        page.locator("[name=reason]").fill("a test without script")
+        page.get_by_role("button", name="Cancel the job").click()
+        page.wait_for_url(f"**/jobs/{scene.failed}")
+        expect(page.get_by_text("a test without script").first).to_be_visible()
+        expect(page.locator("h1 + .st")).to_have_text("quarantined")
+        page.screenshot(path=tmp_path / "job.png")
+        assert wrong == []
+
+
+def test_the_flow_from_a_failure_to_a_replay(browser: Browser, scene_url: tuple[str, Scene]) -> None:
+    url, scene = scene_url
+    with (
+        Ledger(url, create=False, world=virtual_world(scene.clock, seed=9)) as ledger,
+        served(ledger) as address,
+        tab(browser, address) as (page, wrong),
+    ):
+        page.goto("/")
+        page.get_by_role("link", name="Look at the group").click()
+        page.get_by_role("link", name="Prepare a replay").click()
+        page.get_by_role("button", name="Look").click()
+        page.get_by_role("link", name=re.compile("Run 55 jobs")).click()
+        page.locator("[name=reason]").fill("S3 is back")
+        page.get_by_role("button", name="Run 55 jobs").click()
+        page.wait_for_url(re.compile("/replays/replay-"))
+        expect(page.locator("h1 + .st")).to_have_text("done")
+        expect(page.locator(".sum b").first).to_have_text("55")
+        with ledger.store.reading() as reading:
+            assert not [count for count in reading.counts.current() if count.state == "failed" and count.n]
+        assert wrong == []
+
+
+def test_the_overview_follows_the_ledger_without_a_reload_and_can_be_paused(
+    browser: Browser, scene_url: tuple[str, Scene]
+) -> None:
+    url, scene = scene_url
+    with (
+        Ledger(url, create=False, world=virtual_world(scene.clock, seed=9)) as ledger,
+        served(ledger) as address,
+        tab(browser, address) as (page, wrong),
+    ):
+        page.goto("/")
+        pending = page.locator(".flow b").first
+        expect(pending).to_have_text("61")
+        ledger.submit("noop", {})
+        expect(pending).to_have_text("62", timeout=PATIENCE_MS)
+        page.keyboard.press(".")
+        expect(page.locator("#live")).to_have_class(re.compile("paused"))
+        assert wrong == []
+
+
+def test_keys_lead_but_never_act(browser: Browser, site: tuple[str, Ledger, Scene]) -> None:
+    address, _, _ = site
+    with tab(browser, address) as (page, wrong):
+        page.goto("/")
+        page.keyboard.press("/")
+        expect(page.locator("#q")).to_be_focused()
+        page.keyboard.press("Escape")
+        page.keyboard.press("?")
+        expect(page.locator("#help")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.keyboard.press("g")
+        page.keyboard.press("j")
+        page.wait_for_url("**/jobs")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        expect(page.locator("tr.at")).to_have_count(1)
+        page.keyboard.press("]")
+        page.wait_for_url("**/jobs?before=*")
+        page.keyboard.press("[")
+        page.wait_for_url("**/jobs")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"/jobs/\d+$"))
+        assert wrong == []
