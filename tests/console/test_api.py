@@ -97,6 +97,39 @@ def test_jobs_are_listed_by_keyset_and_filtered(site: Site, robot: Program) -> N
     assert robot.get("/jobs", client="lister", key="none").json()["jobs"] == []
 
 
+def test_jobs_are_listed_by_error_and_time(site: Site, robot: Program) -> None:
+    job_id = failed_job(site)
+    created = site.ledger.job(job_id).created_at
+    assert job_id in [one["job_id"] for one in robot.get("/jobs", code="io_error").json()["jobs"]]
+    assert robot.get("/jobs", code="none_such").json() == {"jobs": [], "next_cursor": None}
+    since = robot.get("/jobs", since=created.isoformat(), code="io_error").json()["jobs"]
+    assert job_id in [one["job_id"] for one in since]
+    until = robot.get("/jobs", until=created.isoformat(), code="io_error").json()["jobs"]
+    assert job_id not in [one["job_id"] for one in until]
+    assert robot.get("/jobs", since="2030-01-31T12:00:00").json()["code"] == "bad_input"
+    assert robot.get("/jobs", since="0001-01-01T00:00:00+14:00").status_code == 400
+
+
+def test_a_page_that_looked_far_enough_says_where_to_go_on(
+    site: Site, robot: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast.console.api import jobs
+    from holdfast.store.verbs.watch import job_lines
+
+    wanted = site.ledger.submit("noop", queue="rare").job_id
+    for _ in range(5):
+        site.ledger.submit("noop", queue="common")
+    monkeypatch.setattr(jobs, "job_lines", lambda *given, **more: job_lines(*given, **more, window=2))
+    pages, cursor, found = 0, None, []
+    while True:
+        page = robot.get("/jobs", queue="rare", client="local", **({"cursor": cursor} if cursor else {})).json()
+        pages, cursor = pages + 1, page["next_cursor"]
+        found += [one["job_id"] for one in page["jobs"]]
+        if cursor is None or found:
+            break
+    assert (found, pages > 1) == ([wanted], True)
+
+
 def test_a_job_is_shown_without_secrets_and_explained(site: Site, robot: Program) -> None:
     job_id = site.ledger.submit("noop", {"password": "hunter2", "path": "a.png"}).job_id
     shown = robot.get(f"/jobs/{job_id}").json()

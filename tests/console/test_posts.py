@@ -275,6 +275,16 @@ def test_a_key_that_is_not_registered_approves_nothing_in_prod(prod_site: Site) 
 
 
 @pytest.mark.attack("input")
+def test_a_password_cannot_be_guessed_by_approving(local_site: Site) -> None:
+    with local_site.person("ann") as ann, local_site.person("bob") as bob:
+        grant = requested(local_site, ann, quarantined(local_site, ann))
+        codes = [code_of(bob.post(f"{grant}/approve", reason="x", password=f"guess number {n}")) for n in range(7)]
+        assert codes == ["login_failed"] * 5 + ["too_many_logins"] * 2
+        right = bob.post(f"{grant}/approve", reason="x", password=PASSWORD)
+        assert right.status_code == 429
+
+
+@pytest.mark.attack("input")
 @pytest.mark.parametrize(
     "path",
     ["/jobs/1/retry", "/jobs/1/cancel", "/queues/default/pause", "/switches/replay/throw", "/recover", "/grants/new",

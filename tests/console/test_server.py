@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from holdfast.console import app as application
 from holdfast.console import server
 from holdfast.console.security.callers import Role
+from tests.cli.commands import PROGRAM, clean_environment
 from tests.console.serving import PATIENCE_S, closed_by_server, free_port, served
 from tests.console.sites import PASSWORD, Site
 from tests.support.ledgers import new_ledger
@@ -163,6 +166,25 @@ def test_a_console_stops_while_a_stream_is_open(tmp_path: Path, new_sqlite_ledge
         assert stream.recv(16).startswith(b"HTTP/1.1 200")
         assert running.config.timeout_graceful_shutdown == 3
     site.close()  # `served` has waited for the end of the server
+
+
+def test_the_command_serves_until_it_is_stopped(tmp_path: Path, new_sqlite_ledger: str) -> None:
+    port = free_port()
+    command = [*PROGRAM, "console", "--db", new_sqlite_ledger, "--port", str(port), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=clean_environment()) as child:
+        assert child.stdout is not None
+        told = json.loads(child.stdout.readline())
+        assert (told["url"], told["accounts"]) == (f"http://127.0.0.1:{port}/", None)
+
+        def answers() -> bool:
+            try:
+                return httpx.get(f"{told['url']}api/v1/ready").status_code == 200
+            except httpx.ConnectError:
+                return False
+
+        wait_for(answers)
+        child.send_signal(signal.SIGTERM)
+        child.wait(PATIENCE_S)
 
 
 def test_a_forwarded_address_is_believed_only_from_a_named_proxy(address: tuple[Site, int]) -> None:

@@ -72,6 +72,7 @@ def serve(
         typer.Option("--proxy", metavar="ADDRESS", help="Proxy whose X-Forwarded-For is believed; repeatable."),
     ] = None,
     accounts: AccountsFile = DEFAULT_FILE,
+    as_json: bool,
 ) -> Answer | None:
     """Serve the console and the HTTP API until it is stopped.
 
@@ -98,7 +99,9 @@ def serve(
     with location.ledger() as ledger:
         app = create_app(ledger, settings)
         how = "without accounts: this is a dev ledger" if settings.open_to_all else f"accounts in {accounts}"
-        output.line(f"Console at {settings.origins[0]}{base_path}/ ({how}). Stop it with Ctrl-C.")
+        url = f"{settings.origins[0]}{base_path}/"
+        value = {"url": url, "accounts": None if settings.open_to_all else str(accounts), "read_only": read_only}
+        output.answer(value, lambda: output.line(f"Console at {url} ({how}). Stop it with Ctrl-C."), as_json=as_json)
         sys.stdout.flush()
         run(app, host=host, port=port, proxies=tuple(proxy or ()))
     return None

@@ -5,12 +5,13 @@ Invariants: a job outside of the limits of a token does not exist for it; a page
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
 from litestar import Controller, Response
 from litestar.openapi import ResponseSpec
-from litestar.params import JSONBody, QueryParameter
+from litestar.params import FromQuery, JSONBody, QueryParameter
 
 from holdfast.console import acts as perform
 from holdfast.console import governed_acts
@@ -23,7 +24,6 @@ from holdfast.console.api.routes import (
     WordQuery,
     acts,
     before,
-    next_cursor,
     reads,
 )
 from holdfast.console.api.types import (
@@ -41,12 +41,15 @@ from holdfast.console.api.types import (
 from holdfast.console.context import Console
 from holdfast.console.injected import CallerHere, ConsoleHere
 from holdfast.console.security.callers import Caller, Permission, out_of_scope
+from holdfast.core.errors import InputError
 from holdfast.core.machines import JOB, REQUEST, JobState
 from holdfast.core.records import Job
+from holdfast.core.selection import Window
 from holdfast.explain.explain import explain
 from holdfast.explain.values import result_value
 from holdfast.store import Admission
 from holdfast.store.verbs.tracebacks import tracebacks_of
+from holdfast.store.verbs.watch import ID_MAX, JobFilters, first_job_since, job_lines
 
 
 class Jobs(Controller):
@@ -84,13 +87,23 @@ class Jobs(Controller):
         queue: WordQuery = None,
         operation: WordQuery = None,
         client: WordQuery = None,
+        code: WordQuery = None,
+        since: FromQuery[datetime | None] = None,
+        until: FromQuery[datetime | None] = None,
         key: WordQuery = None,
         cursor: Cursor = None,
         limit: Limit = 100,
     ) -> JobsAnswer:
-        """List jobs, newest first. `key` finds the job of a client (default: the name of the token) by its key."""
-        filters = JobFilters(state=in_state, queue=queue, operation=operation, client=client)
-        return listed_jobs(console, caller, filters, key=key, cursor=cursor, limit=limit)
+        """List jobs, newest first; `code` is that of the last error, `since` and `until` are when they were submitted.
+
+        A page looks through a bounded number of jobs: follow `next_cursor` until it is null, also after a page without
+        jobs. `key` finds the job of a client (default: the name of the token) by its key.
+        """
+        filters = JobFilters(state=in_state, queue=queue, operation=operation, client=client, code=code)
+        if key is not None:
+            return keyed_job(console, caller, filters, key)
+        times = Window(_zoned(since, "since"), _zoned(until, "until"))
+        return listed_jobs(console, caller, filters, times, cursor=cursor, limit=limit)
 
     @reads("/{job_id:int}", summary="Show a job")
     def show(self, console: ConsoleHere, caller: CallerHere, job_id: IdPath) -> JobDetails:
@@ -139,6 +152,21 @@ class Jobs(Controller):
         return MovedAnswer(job_id=job_id, state=done.job.state, changed=done.changed, grant_id=done.grant_id)
 
 
+def _zoned(moment: datetime | None, field: str) -> datetime | None:
+    if moment is None:
+        return None
+    try:
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except OverflowError:  # at the ends of the calendar
+        pass
+    raise InputError(
+        f"{field} needs a zone, and a year from 1 to 9999.",
+        next_step="Write it as 2030-01-31T12:00:00Z.",
+        context={"field": field},
+    )
+
+
 def _submitted(admission: Admission) -> SubmitAnswer:
     job = admission.existing
     state = job.state if job else JobState(JOB.path("submit", None).target)
@@ -147,42 +175,40 @@ def _submitted(admission: Admission) -> SubmitAnswer:
     )
 
 
-class JobFilters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs a list shows."""
-
-    state: JobState | None
-    queue: str | None
-    operation: str | None
-    client: str | None
-
-
 def listed_jobs(
-    console: Console, caller: Caller, filters: JobFilters, *, key: str | None, cursor: str | None, limit: int
+    console: Console, caller: Caller, filters: JobFilters, times: Window, *, cursor: str | None, limit: int
 ) -> JobsAnswer:
-    """Return a page of the jobs that match, within the limits of the caller."""
-    queue = within(caller, "queue", caller.queues, filters.queue)
-    operation = within(caller, "operation", caller.operations, filters.operation)
-    found: list[Job]
+    """Return a page of the jobs that match, within the limits of the caller.
+
+    It looks through a bounded number of jobs: a page can be short, or empty, and still have a next one.
+    """
+    named = msgspec.structs.replace(
+        filters,
+        queue=within(caller, "queue", caller.queues, filters.queue),
+        operation=within(caller, "operation", caller.operations, filters.operation),
+    )
     with console.store.reading() as reading:
-        if key is not None:
-            one = reading.jobs.by_key([(filters.client or caller.name, key)])
-            found = [job for job in one.values() if _fits(job, filters) and caller.sees(job.queue, job.operation)]
-        else:
-            found = reading.lists.jobs(
-                state=filters.state,
-                operation=operation,
-                queue=queue,
-                client=filters.client,
-                before=before(cursor),
-                limit=limit,
-            )
+        after = 0 if times.start is None else first_job_since(reading, times.start) - 1
+        below = ID_MAX if times.end is None else first_job_since(reading, times.end)
+        found = job_lines(reading, named, before=min(before(cursor) or ID_MAX, below), after=after, limit=limit)
+        jobs = {job.job_id: job for job in reading.jobs.get_many([line.job_id for line in found.lines])}
     return JobsAnswer(
-        jobs=[JobAnswer.of(job) for job in found], next_cursor=next_cursor([job.job_id for job in found], limit)
+        jobs=[JobAnswer.of(jobs[line.job_id]) for line in found.lines],
+        next_cursor=str(found.looked_from) if found.more and found.looked_from is not None else None,
     )
 
 
+def keyed_job(console: Console, caller: Caller, filters: JobFilters, key: str) -> JobsAnswer:
+    """Return the job that a client submitted under a key, if it matches and is within the limits of the caller."""
+    with console.store.reading() as reading:
+        found = reading.jobs.by_key([(filters.client or caller.name, key)]).values()
+    jobs = [JobAnswer.of(job) for job in found if _fits(job, filters) and caller.sees(job.queue, job.operation)]
+    return JobsAnswer(jobs=jobs, next_cursor=None)
+
+
 def _fits(job: Job, filters: JobFilters) -> bool:
-    values: dict[str, Any] = msgspec.structs.asdict(filters)
+    values: dict[str, Any] = {**msgspec.structs.asdict(filters)}
+    values["last_error_code"] = values.pop("code")
     return all(value is None or getattr(job, name) == value for name, value in values.items())
 
 
