@@ -115,6 +115,29 @@ def test_a_window_bounds_what_a_page_looks_at(scene: Made) -> None:
     assert (rest.lines, rest.more) == ([], True)
 
 
+def test_a_full_small_window_gives_the_same_page_as_the_whole_one(scene: Made) -> None:
+    def look(reading: Reading, _: datetime) -> tuple[list[int], list[int], int | None]:
+        found = job_lines(reading, JobFilters(state=JobState.SUCCEEDED), limit=5)
+        jobs = reading.lists.jobs(state=JobState.SUCCEEDED, limit=5)
+        return [line.job_id for line in found.lines], [job.job_id for job in jobs], found.looked_from
+
+    ours, theirs, looked_from = read(scene, look)
+    assert ours == theirs
+    assert looked_from == ours[-1]
+
+
+def test_a_job_that_follows_another_links_to_it_and_shows_its_deadline(ledger_url: str) -> None:
+    with Ledger(ledger_url, create=False) as ledger:
+        first = ledger.submit("noop", {}).job_id
+        second = ledger.submit(ledger.operations.get("noop").call(), after=[first]).job_id  # type: ignore[union-attr]
+        with ledger.store.reading() as reading:
+            view = job_view(reading, second, ledger.store.now())
+    assert view.follows is not None
+    assert (view.follows.parents, view.follows.open) == (1, ((first, "pending"),))
+    assert f"/jobs/{first}" in {step.href for step in view.steps if step}
+    assert view.deadline_at is None
+
+
 def test_times_of_submission_become_ids(scene: Made) -> None:
     def look(reading: Reading, _: datetime) -> tuple[int, int, list[datetime]]:
         moment = NOW - timedelta(minutes=10)

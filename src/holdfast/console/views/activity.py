@@ -34,8 +34,9 @@ class Bucket(NamedTuple):
 class Activity:
     """The moves of the last hour, by queue and by state; index 59 is the present minute."""
 
-    def __init__(self, buckets: Iterable[Bucket], now: datetime) -> None:
+    def __init__(self, buckets: Iterable[Bucket], now: datetime, since: datetime | None = None) -> None:
         self.now = now
+        self.since = since  # if the moves before this time are not known
         self._into: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
         self._net: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
         self._done: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
@@ -87,8 +88,11 @@ def minute_of(moment: datetime) -> datetime:
 def last_hour(reading: Reading, now: datetime) -> Activity:
     """Return the moves of the last hour, as far as they are among the newest entries of the journal."""
     since = minute_of(now) - timedelta(minutes=MINUTES - 1)
+    moves = recent_moves(reading, since, limit=READ_MAX)
     counted: Mapping[tuple[datetime, str, str, str | None, str], int] = Counter(
-        (minute_of(move.at), move.operation, move.queue, move.source, move.target)
-        for move in recent_moves(reading, since, limit=READ_MAX)
+        (minute_of(move.at), move.operation, move.queue, move.source, move.target) for move in moves
     )
-    return Activity((Bucket(*key, n) for key, n in counted.items()), now)
+    # Entries that are not moves of jobs are read too, so fewer moves than were read can be all that there are.
+    first = min((move.at for move in moves), default=now)
+    cut = len(moves) > READ_MAX // 2 and first > since + timedelta(minutes=1)
+    return Activity((Bucket(*key, n) for key, n in counted.items()), now, first if cut else None)

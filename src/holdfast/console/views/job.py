@@ -30,6 +30,7 @@ from holdfast.governance.approval import environment_of
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.tracebacks import tracebacks_of
 
+PARENTS_SHOWN = 5  # jobs that it follows and that have not succeeded
 ROWS = 200  # entries of the journal on one page
 VERDICTS = {
     JobVerdict.FINISHED: "This job is finished",
@@ -98,6 +99,14 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     sealed: bool
 
 
+class Following(msgspec.Struct, frozen=True):
+    """What a job follows: how many jobs, and those that have not succeeded, as far as they are shown."""
+
+    parents: int
+    name: str | None  # of the batch
+    open: tuple[tuple[int, str], ...]  # ids and states
+
+
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the page of a job shows."""
 
@@ -123,6 +132,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     history_left_out: int
     unknown: tuple[str, ...]  # of the past: the fields whose value then is not known
     acts: tuple[NextStep, ...]  # what can be done with the job
+    follows: Following | None
+    deadline_at: datetime | None  # until when it may start
     environment: str
 
 
@@ -178,8 +189,18 @@ def job_view(
         history_left_out=max(0, len(lines) - ROWS),
         unknown=past.unknown if past is not None else (),
         acts=() if past is not None else tuple(_acts(present)),
+        follows=_follows(reading, job_id),
+        deadline_at=reading.flow.deadline_of(job_id),
         environment=environment_of(reading),
     )
+
+
+def _follows(reading: Reading, job_id: int) -> Following | None:
+    wait = reading.flow.wait_of(job_id)
+    if wait is None:
+        return None
+    holding = reading.flow.holding(wait.wait_id, PARENTS_SHOWN)
+    return Following(wait.parents, wait.name, tuple((parent, str(state)) for parent, state, _ in holding))
 
 
 def _acts(job: Job) -> Iterator[NextStep]:

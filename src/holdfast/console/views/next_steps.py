@@ -40,6 +40,9 @@ def next_step(job: Job, finding: Finding) -> NextStep | None:
         return NextStep("Recover…", "/recover")
     if code in (FindingCode.WORKERS_BUSY, FindingCode.BEHIND_OTHERS):
         return NextStep("The queue", path("/queues", job.queue))
+    if code in (FindingCode.HELD_BY_JOB, FindingCode.AFTER_JOB):
+        parent = finding.next.rpartition(" ")[2]
+        return NextStep(f"Job {parent}", path("/jobs", parent))
     if code is FindingCode.NO_EXECUTION:
         return NextStep("Checks", "/checks")
     return None

@@ -344,6 +344,7 @@ def _tiles(fleet: Fleet, activity: Activity, queues: Sequence[QueueRow]) -> tupl
         JobState.PENDING: f"{number(due)} due" + (f" · oldest {span(oldest)}" if due else ""),
         JobState.RUNNING: f"of {counted(slots, 'slot')} · {counted(len(fleet.alive), 'worker')}",
     }
+    span_of = "in the last hour" if activity.since is None else f"since {clock(activity.since, activity.now)}"
     tiles = []
     for state in JobState:
         n = fleet.total(state)
@@ -354,7 +355,5 @@ def _tiles(fleet: Fleet, activity: Activity, queues: Sequence[QueueRow]) -> tupl
         words = f"{state}, last hour: now {n}" if level else f"{state}, last hour: {entered}"
         bad = state in (JobState.FAILED, JobState.QUARANTINED)
         trend = sparkline([0] * len(bars), words, bars) if bad else sparkline(bars, words)
-        tiles.append(
-            StateTile(state=state, n=n, note=notes.get(state, f"+ {number(entered)} in the last hour"), trend=trend)
-        )
+        tiles.append(StateTile(state=state, n=n, note=notes.get(state, f"+ {number(entered)} {span_of}"), trend=trend))
     return tuple(tiles)

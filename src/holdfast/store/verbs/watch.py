@@ -21,6 +21,7 @@ from holdfast.store.verbs.lists import FEW_WAITING, RESTING, Pause
 
 ID_MAX = 2**63 - 1
 WINDOW = 20_000  # jobs that one page looks through
+SMALL = 4  # times the size of a page: the window that is looked through first
 DUE_MAX = 10_000  # due jobs of a lane are counted up to this number
 
 
@@ -125,17 +126,19 @@ def job_lines(
     bounds = {"before": ID_MAX if before is None else before, "after": after}
     statement, floor = _statement(reading, state)
     params: dict[str, object] = {**msgspec.structs.asdict(filters), **bounds, "n": limit + 1}
-    if floor is not None:
-        params["window"] = window
-    found = [_read_line(row, reading.store.moment) for row in reading.run(statement, **params)]
-    if len(found) > limit:
-        return JobLines(lines=found[:limit], looked_from=found[limit - 1].job_id, more=True)
+    found: list[JobLine] = []
+    # Most pages are full after a few jobs: a small window is looked through first.
+    for size in (min(window, SMALL * limit), window) if floor is not None else (None,):
+        more = {} if size is None else {"window": size}
+        found = [_read_line(row, reading.store.moment) for row in reading.run(statement, **params, **more)]
+        if len(found) > limit:
+            return JobLines(lines=found[:limit], looked_from=found[limit - 1].job_id, more=True)
     if floor is None:
         return JobLines(lines=found, looked_from=None, more=False)
     named = {"state": state} if floor == "resting_floor" else {}
     [[lowest, n]] = reading.run(floor, window=window, **bounds, **named)
-    more = n == window
-    return JobLines(lines=found, looked_from=lowest if more else None, more=more)
+    cut = n == window
+    return JobLines(lines=found, looked_from=lowest if cut else None, more=cut)
 
 
 def _statement(reading: Reading, state: JobState | None) -> tuple[str, str | None]:
