@@ -99,7 +99,11 @@ def _require_host(connection: Connection, console: Console) -> None:
 async def _require_own_page(connection: Connection, console: Console, caller: Caller | None) -> None:
     """Raise unless a page of this console sent the request."""
     if connection.headers.get("origin") not in console.settings.origins:
-        raise _refused("origin_refused", "The request comes from another site.", "Reload the page, and try again.")
+        raise _refused(
+            "origin_refused",
+            "The request does not come from a page of this console.",
+            "Reload the page. A program sends a token: `holdfast console tokens add --help`.",
+        )
     if caller is None:
         return  # a login: there is no session yet whose token could be compared
     given = connection.headers.get(CSRF_HEADER)
