@@ -105,6 +105,8 @@ def test_it_is_told_how_each_attempt_ended(ledger: str, cloud: Cloud) -> None:
 
 def test_a_dataset_is_paused_and_goes_on(ledger: str) -> None:
     assert holdfast("nodd", "pause", "gfs", "--reason", "bad feed", "--db", ledger, "--json").json["paused"] is True
+    listed = holdfast("nodd", "datasets", "--db", ledger, "--json").json
+    assert [one["dataset"] for one in listed if one["paused"]] == ["gfs"]
     assert holdfast("nodd", "resume", "gfs", "--reason", "mended", "--db", ledger, "--json").json["resumed"] is True
     assert holdfast("nodd", "resume", "gfs", "--reason", "again", "--db", ledger, "--json").json["resumed"] is False
 

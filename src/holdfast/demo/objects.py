@@ -91,5 +91,6 @@ def _chunks(now: datetime) -> Iterator[DemoObject]:
     for number in range(1, 11):
         kind = "S" if number == 1 else "E" if number == 10 else "I"
         key = f"KTLX/399/{at:%Y%m%d-%H%M%S}-{number:03}-{kind}"
-        data = samples.nexrad_volume("KTLX", at, records=1) if kind == "S" else samples.nexrad_records(2)
+        records = samples.nexrad_records(2, last=kind == "E")
+        data = samples.nexrad_volume("KTLX", at, records=1) if kind == "S" else records
         yield DemoObject("nexrad-chunks", key, data)

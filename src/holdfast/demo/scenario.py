@@ -32,6 +32,7 @@ from holdfast.nodd import samples
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.drain import Drain
 from holdfast.nodd.feed import Feed
+from holdfast.nodd.formats.nexrad import HEADER_BYTES
 
 WAVE = 24
 GIVE_UP_S = 120.0
@@ -144,7 +145,7 @@ class _Scenario:
             changed.get(one.key, one) for one in objects if not one.key.endswith(".idx") and one not in (late, other)
         ]
         mixed = [*first, *(rest[n] for k in range(7) for n in range(k, len(rest), 7))]
-        longer = msgspec.structs.replace(twice, data=twice.data + samples.nexrad_records(1))
+        longer = msgspec.structs.replace(twice, data=twice.data[:HEADER_BYTES] + samples.nexrad_records(4, last=True))
         self._late = late, other
         return [*mixed, longer]
 

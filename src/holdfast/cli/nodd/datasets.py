@@ -25,6 +25,7 @@ from holdfast.cli.nodd.options import (
 )
 from holdfast.cli.options import GRANT_HELP, ID_MAX, actor
 from holdfast.cli.output import Column
+from holdfast.core.errors import BadUrlError
 from holdfast.governance.switches import resume_queue
 from holdfast.nodd import catalog as catalogue
 from holdfast.nodd.catalog_targets import target_of
@@ -59,7 +60,9 @@ def datasets(location: Location, *, own: Own = None) -> Answer:
 
 def _paused(location: Location) -> frozenset[str]:
     """Return the paused queues of the ledger, none without a ledger."""
-    if location.db is None:
+    try:
+        location.url  # noqa: B018 - raises if no ledger is named
+    except BadUrlError:
         return frozenset()
     with location.open() as store, store.reading() as reading:
         return frozenset(reading.queues.paused())
