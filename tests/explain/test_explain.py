@@ -17,7 +17,7 @@ from holdfast.core.errors import JobNotFoundError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, time_text
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE, LOOK_S, Heartbeat
-from holdfast.engine.worker.worker import POLL_S
+from holdfast.engine.worker.pace import POLL_S
 from holdfast.explain.explain import explain
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, JobVerdict
 from holdfast.explain.pending import AHEAD_MAX

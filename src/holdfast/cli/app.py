@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from enum import EnumType
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -166,8 +167,12 @@ class _Trivial:
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         kind = param.type_descriptor.annotation
+        if param.nargs == 1 and param.multiple and (value is None or kind == list[str]):
+            return tuple(value or ())
         if param.nargs == 1 and not param.multiple and (value is None or isinstance(value, kind)):
             return value
+        if isinstance(kind, EnumType) and value in kind._value2member_map_:
+            return kind(value)
         if self._adapter is None:
             param._runtime_param = None  # noqa: SLF001 - the attribute where Typer caches its adapter
             self._adapter = param.get_runtime_param()

@@ -12,12 +12,10 @@ from holdfast.core.commands import Expire
 from holdfast.core.decide import CANCELLED, DEADLINE_PASSED, Move, decide
 from holdfast.core.machines import OPEN, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job
-from holdfast.engine.worker.raised import HOPELESS
-from holdfast.engine.worker.worker import POLL_S
+from holdfast.engine.worker.pace import POLL_S
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, verdict_of
 from holdfast.explain.pending import pending_findings, suspect_finding
 from holdfast.explain.view import JobView, counted, moment_text
-from holdfast.governance.quarantine import release_commands
 from holdfast.governance.reasons import Reason
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.erasures import erasure_of
@@ -194,6 +192,9 @@ def _of_quarantined(seen: JobView) -> Iterator[Finding]:
         words = f"The deadline of the job passed{until} before an attempt began; to do the work still, submit it anew."
         yield seen.finding(FindingCode.DEADLINE_PASSED, words, evidence)
     else:
+        from holdfast.engine.worker.raised import HOPELESS  # noqa: PLC0415 - the engine, and all of governance
+        from holdfast.governance.quarantine import release_commands  # noqa: PLC0415 - see above
+
         error = f"; last error: {seen.last_error}" if job.last_error_code else ""
         hopeless = job.quarantine_code in HOPELESS
         again = "; it would end the same way again: submit it anew with other arguments" if hopeless else ""

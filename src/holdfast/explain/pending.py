@@ -10,10 +10,9 @@ from holdfast.core.log_names import log_of
 from holdfast.core.machines import JobState
 from holdfast.core.protocol import ranked, speaks
 from holdfast.core.records import LOSSES_EXCUSED, Job
-from holdfast.engine.worker.worker import POLL_S
+from holdfast.engine.worker.pace import POLL_S
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.explain.view import JobView, counted, moment_text
-from holdfast.governance.switches import stopping
 from holdfast.store.verbs.flow import Wait
 from holdfast.store.verbs.lists import WorkerRow
 
@@ -23,7 +22,7 @@ AHEAD_MAX = 10_000
 def pending_findings(seen: JobView) -> Iterator[Finding]:
     """Yield the causes that keep a pending job from running, in any order."""
     job = seen.job
-    switch = stopping(seen.reading, job.operation)
+    switch = seen.reading.switches.on().get(f"operation:{job.operation}")
     if switch is not None:
         yield seen.finding(
             FindingCode.KILL_SWITCH,

@@ -7,6 +7,7 @@ have about AHEAD_BYTES at most.
 
 from __future__ import annotations
 
+POLL_S = 1.0  # how often a worker looks for work that nothing has announced
 AHEAD_S = 0.05
 AHEAD_BYTES = 16 << 20
 SHORT_S = 0.001  # handlers that take less are ended in groups

@@ -27,7 +27,7 @@ from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.bell import Bell
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.keeper import Keeper
-from holdfast.engine.worker.pace import AHEAD_S, SHORT_S, Pace
+from holdfast.engine.worker.pace import AHEAD_S, POLL_S, SHORT_S, Pace
 from holdfast.engine.worker.reaper import Reaper, RecoveryReport, recover
 from holdfast.engine.worker.slots import ThreadSlots
 from holdfast.engine.worker.turn import Turn
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast")
 
-POLL_S = 1.0
 DRAIN_S = 30.0
 FLUSH_S = 2.0  # how long a stop tries to write what it has in hand
 BATCH_MAX = 1000
