@@ -28,6 +28,14 @@ def test_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_console(DOCS / "schedules.md", tmp_path, monkeypatch, steps_min=8)
 
 
+def test_unique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_console(DOCS / "unique.md", tmp_path, monkeypatch, steps_min=5)
+
+
+def test_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_console(DOCS / "flow.md", tmp_path, monkeypatch, steps_min=7)
+
+
 def test_grants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_console(DOCS / "grants.md", tmp_path, monkeypatch, steps_min=13)
 
