@@ -173,6 +173,8 @@ class _Scenario:
         seen = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
         done = process("worker", f"{APP}:ledger", "--until-idle", "--db", "work.db", "--json", env=seen)
         self._keep_answer("worker", done)
+        Path("calls.json").write_text('[{"operation": "noop", "payload": {}}]', encoding="utf-8")
+        self._run("simulate", f"{APP}:ledger", "--calls", "calls.json", "--seeds", "1", "--steps", "5", db=None)
         self._run("check")
         self._run("repair")
 

@@ -47,6 +47,9 @@ COMMANDS = {
         "Work", "holdfast.cli.commands.explain:explain", "Explain why a job is not running, and print the next command."
     ),
     "worker": Command("Work", "holdfast.cli.commands.worker:worker", "Run a worker until it is stopped."),
+    "simulate": Command(
+        "Work", "holdfast.cli.commands.simulate:simulate", "Run an application's handlers under random faults."
+    ),
     "cancel": Command(
         "Operate", "holdfast.cli.commands.job:cancel", "Cancel a job; a running job receives a request to stop."
     ),

@@ -1,0 +1,344 @@
+"""Simulates an application: its own handlers on the real engine, under a schedule of faults that a seed decides.
+
+Several processes share one ledger on a virtual clock. They submit the given calls, again and again under the same keys;
+claim, run, beat, finish and recover; crash at any crash point of the engine, lose answers, wait for a slow disk, and
+have clocks that differ and jump. Then all processes are replaced, all jobs run to their end, and the promises are
+checked: those of the ledger, and the application's own.
+
+Invariants: a schedule is a seed, a number of steps and the steps that are left out; the same schedule does the same
+every time, because each step has its own random numbers; nothing is written to the application's own database.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from holdfast.audit.check.runner import check
+from holdfast.core.errors import IdempotencyConflictError, InputError
+from holdfast.core.machines import JobState
+from holdfast.engine.ledger import Ledger
+from holdfast.engine.operations import Call
+from holdfast.engine.tasks import ClaimTask
+from holdfast.engine.worker.attempt import HeldAttempt
+from holdfast.engine.worker.reaper import recover
+from holdfast.engine.world import BETWEEN, Crash, World
+from holdfast.store import Lease
+from holdfast.testing import VirtualClock
+
+STEPS = 60
+PROCESSES = 3
+LEASE_S = 30.0
+DEATH, SLOW, APART = 0.03, 0.05, 0.2  # probabilities: of a crash and of a slow disk at a point; of two transactions
+SKEWS_S = (0, 0, 0, -2, 2, LEASE_S)
+JUMPS_S = (-LEASE_S, -1.0, 1.0, LEASE_S)
+ROUNDS_MAX = 200
+SHRINK_MAX = 100  # runs that shrinking a schedule may take
+ACTIONS = {
+    "submit": 8, "claim": 8, "run": 10, "finish": 10, "beat": 2, "recover": 4, "time": 6, "jump": 1, "crash": 1,
+}  # fmt: skip
+
+Check = Callable[[Ledger], object]
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """What a run does: its seed, how many steps it takes, and which of them are left out."""
+
+    seed: int
+    steps: int = STEPS
+    left_out: tuple[int, ...] = ()
+
+
+class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a schedule: the promise that was broken, if one was, the steps, and the crashes by their points."""
+
+    schedule: Schedule
+    broken: str | None
+    story: tuple[str, ...]
+    crashes: dict[str, int]
+    jobs: int
+
+
+class _BrokenError(Exception):
+    """A promise was broken."""
+
+
+class Simulator:
+    """Runs schedules of one application. `setup` makes its tables; `promise` raises if one of its own is broken."""
+
+    def __init__(
+        self, app: Ledger, calls: Sequence[Call], *, setup: Check | None = None, promise: Check | None = None
+    ) -> None:
+        if not calls:
+            raise InputError("There is nothing to submit.", next_step="Give at least one call.")
+        asynchronous = sorted({op.name for op in app.operations if op.is_async})
+        if asynchronous:
+            raise InputError(
+                f"A simulation runs plain handlers only; {', '.join(asynchronous)} is a coroutine.",
+                context={"operations": asynchronous},
+            )
+        self._app, self._calls, self._promise = app, list(calls), promise
+        self._directory = tempfile.TemporaryDirectory(prefix="holdfast-simulate-")
+        self._template = Path(self._directory.name) / "template.db"
+        with Ledger(str(self._template), app.operations, world=World(clock=VirtualClock())) as ledger:
+            with ledger.store.transaction():
+                pass
+            if setup is not None:
+                with app.bound_to(str(self._template), world=World(clock=VirtualClock())) as bound:
+                    setup(bound)
+
+    def close(self) -> None:
+        """Remove the ledgers of the simulation."""
+        self._directory.cleanup()
+
+    def run(self, schedule: Schedule) -> SimulatedRun:
+        """Carry a schedule out on a ledger of its own."""
+        path = Path(self._directory.name) / "run.db"
+        for old in path.parent.glob("run.db*"):
+            old.unlink()
+        shutil.copyfile(self._template, path)
+        return _Run(self._app, str(path), self._calls, schedule, self._promise).carried_out()
+
+    def first_broken(self, seeds: Iterable[int], steps: int = STEPS) -> tuple[int, SimulatedRun | None, Counter[str]]:
+        """Run seeds until a promise is broken; return how many ran, that run if there is one, and the crashes."""
+        done, crashes = 0, Counter[str]()
+        for seed in seeds:
+            found = self.run(Schedule(seed, steps))
+            done += 1
+            crashes += Counter(found.crashes)
+            if found.broken is not None:
+                return done, found, crashes
+        return done, None, crashes
+
+    def shrunk(self, broken: SimulatedRun) -> SimulatedRun:
+        """Return a run with as few steps as can be found that breaks the same promise."""
+        best, tries = broken, 0
+        while tries < SHRINK_MAX:
+            kept = [n for n in range(best.schedule.steps) if n not in best.schedule.left_out]
+            size = max(len(kept) // 2, 1)
+            smaller = None
+            while size and smaller is None and tries < SHRINK_MAX:
+                for first in range(0, len(kept), size):
+                    tries += 1
+                    fewer = tuple(sorted({*best.schedule.left_out, *kept[first : first + size]}))
+                    found = self.run(msgspec.structs.replace(best.schedule, left_out=fewer))
+                    if found.broken is not None and _kind(found.broken) == _kind(broken.broken or ""):
+                        smaller = found
+                        break
+                    if tries >= SHRINK_MAX:
+                        break
+                size //= 2
+            if smaller is None:
+                break
+            best = smaller
+        return best
+
+
+def _kind(broken: str) -> str:
+    return broken.partition(":")[0]
+
+
+class _Process:
+    def __init__(self, name: str, ledger: Ledger) -> None:
+        self.name, self.ledger = name, ledger
+        self.held: list[HeldAttempt] = []
+
+
+class _Run:
+    """One schedule, to be carried out once."""
+
+    def __init__(self, app: Ledger, url: str, calls: Sequence[Call], schedule: Schedule, promise: Check | None) -> None:
+        self._app, self._url, self._calls, self._schedule, self._promise = app, url, calls, schedule, promise
+        self._clock = VirtualClock()
+        self._chance = Random(schedule.seed)  # noqa: S311 - each run of a schedule must be the same
+        self._deadly = True
+        self._names = count(1)
+        self._answered: dict[tuple[str, str], int] = {}
+        self._story: list[str] = []
+        self._crashes = Counter[str]()
+        self._processes = [self._born() for _ in range(PROCESSES)]
+
+    def carried_out(self) -> SimulatedRun:
+        broken = None
+        with self._app.bound_to(self._url, world=World(clock=self._clock, monotonic=self._clock.monotonic)):
+            try:
+                for number in range(self._schedule.steps):
+                    if number not in self._schedule.left_out:
+                        self._step(number)
+                self._settle()
+                self._check()
+            except _BrokenError as error:
+                broken = str(error)
+            finally:
+                with self._processes[0].ledger.store.reading() as reading:
+                    jobs = sum(count.n for count in reading.counts.current())
+                for process in self._processes:
+                    process.ledger.close()
+        return SimulatedRun(
+            schedule=self._schedule, broken=broken, story=tuple(self._story), crashes=dict(self._crashes), jobs=jobs
+        )
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def _step(self, number: int) -> None:
+        # Each step has its own numbers: a step that is left out changes nothing in what the others draw.
+        self._chance = Random(f"{self._schedule.seed}/{number}")  # noqa: S311 - as above
+        process = self._processes[self._chance.randrange(PROCESSES)]
+        [action] = self._chance.choices(tuple(ACTIONS), tuple(ACTIONS.values()))
+        try:
+            getattr(self, f"_{action}")(process)
+        except Crash as crash:
+            self._tell(process, f"crashes at {crash.point}", number)
+            self._crashes[crash.point] += 1
+            self._replace(process)
+
+    def _submit(self, process: _Process) -> None:
+        number = self._chance.randrange(len(self._calls))
+        call = self._calls[number]
+        keyed = call if call.key else call.keyed("simulation", f"call-{number}")
+        self._tell(process, f"submits {keyed.operation} {keyed.client}/{keyed.key}")
+        try:
+            receipt = process.ledger.submit(keyed)
+        except IdempotencyConflictError:
+            return
+        pair = keyed.client, keyed.key or ""
+        if self._answered.setdefault(pair, receipt.job_id) != receipt.job_id:
+            raise _BrokenError(f"one key, one job: {pair} was answered with {receipt.job_id} and another job")
+
+    def _claim(self, process: _Process, n: int = 2) -> None:
+        queues = tuple(sorted({op.declared.queue for op in process.ledger.operations}))
+        task = ClaimTask(Lease(owner=process.name, seconds=LEASE_S, n=n, queues=queues))
+        process.ledger.perform_tasks([task])
+        won = [HeldAttempt(process.ledger, attempt) for attempt in task.result()]
+        process.held += won
+        if won:
+            self._tell(process, f"claims {[held.job.job_id for held in won]}")
+
+    def _run(self, process: _Process) -> None:
+        waiting = [held for held in process.held if not held.ended]
+        if waiting:
+            held = waiting[self._chance.randrange(len(waiting))]
+            held.run()
+            self._tell(process, f"runs {held.job.operation} {held.job.job_id}")
+
+    def _finish(self, process: _Process) -> None:
+        ended = [held for held in process.held if held.ended]
+        tasks = [held.task for held in ended if held.task is not None]
+        if tasks:
+            process.ledger.perform_tasks(tasks)
+        for held in ended:
+            task = held.task
+            if task is not None and task.error is not None and held.refused(task.error):
+                continue
+            self._tell(process, f"ends {held.job.job_id}")
+            process.held.remove(held)
+
+    def _beat(self, process: _Process) -> None:
+        leases = [(held.record.execution, LEASE_S) for held in process.held]
+        if not leases:
+            return
+        at = process.ledger.store.now()
+        kept = process.ledger.perform(lambda transaction: transaction.executions.extend_leases(leases))
+        for held in process.held:
+            if held.record.execution.exec_id in kept:
+                held.extended(at + timedelta(seconds=LEASE_S))
+        self._tell(process, f"extends {len(kept)} of {len(leases)} leases")
+
+    def _recover(self, process: _Process) -> None:
+        found = recover(process.ledger, actor=process.name).job_ids
+        if found:
+            self._tell(process, f"recovers {list(found)}")
+
+    def _time(self, process: _Process) -> None:
+        seconds = self._chance.choice((0.1, 1.0, LEASE_S / 2, LEASE_S + 1))
+        self._clock.advance(seconds)
+        self._tell(process, f"waits {seconds:g} s")
+
+    def _jump(self, process: _Process) -> None:
+        seconds = self._chance.choice(JUMPS_S)
+        self._clock.jump_to(self._clock.after(seconds))
+        self._tell(process, f"sees the clock jump by {seconds:g} s")
+
+    def _crash(self, process: _Process) -> None:
+        self._tell(process, "crashes")
+        self._crashes["rest"] += 1
+        self._replace(process)
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    def _born(self) -> _Process:
+        name = f"process-{next(self._names)}"
+        off = timedelta(seconds=self._chance.choice(SKEWS_S))
+        world = World(
+            clock=lambda: self._clock() + off,
+            new_name=lambda: f"{name}-{next(self._names)}",
+            randomness=Random(self._chance.random()),  # noqa: S311 - as above
+            monotonic=self._clock.monotonic,
+            reach=self._reach,
+            planned=lambda point: self._deadly and point == BETWEEN and self._chance.random() < APART,
+        )
+        return _Process(name, Ledger(self._url, self._app.operations, world=world))
+
+    def _replace(self, process: _Process) -> None:
+        process.ledger.close()
+        self._processes[self._processes.index(process)] = self._born()
+
+    def _reach(self, point: str) -> None:
+        if not self._deadly:
+            return
+        if self._chance.random() < SLOW:
+            self._clock.advance(self._chance.choice((0.5, LEASE_S + 1)))  # the disk is slow
+        if self._chance.random() < DEATH:
+            raise Crash(point)
+
+    def _tell(self, process: _Process, what: str, number: int | None = None) -> None:
+        step = "" if number is None else f" (step {number})"
+        self._story.append(f"{self._clock.monotonic():>9.1f} {process.name:<11} {what}{step}")
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Replace all processes, and go on without faults until no job is pending or running."""
+        self._deadly = False
+        self._chance = Random(f"{self._schedule.seed}/end")  # noqa: S311 - as above
+        for process in list(self._processes):
+            self._replace(process)
+        for number in range(1, ROUNDS_MAX + 1):
+            self._clock.advance(LEASE_S * 4 * number)  # longer and longer: a retry may be due in a week
+            for process in self._processes:
+                self._recover(process)
+                self._claim(process, n=100)
+                while process.held:
+                    self._run(process)
+                    self._finish(process)
+            if not self._open():
+                return
+        raise _BrokenError(f"every job ends: after {ROUNDS_MAX} rounds {self._open()} are pending or running")
+
+    def _open(self) -> int:
+        with self._processes[0].ledger.store.reading() as reading:
+            counts = reading.counts.current()
+        return sum(count.n for count in counts if count.state in (JobState.PENDING, JobState.RUNNING))
+
+    def _check(self) -> None:
+        ledger = self._processes[0].ledger
+        for pair, job_id in self._answered.items():
+            job = ledger.job(job_id)
+            if (job.client, job.key) != pair:
+                raise _BrokenError(f"an answer stays true: {pair} was answered with {job_id}, which is another job")
+        violations = check(ledger.store).violations
+        if violations:
+            raise _BrokenError(f"the ledger is whole: {violations[0]}")
+        if self._promise is not None:
+            try:
+                self._promise(self._app)
+            except Exception as error:
+                raise _BrokenError(f"a promise of the application: {type(error).__name__}: {error}") from error
