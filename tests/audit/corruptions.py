@@ -586,6 +586,12 @@ def counts_of_nothing(k: Knife) -> Found:
     return {("counts_true", "COUNTS ghost/attic/pending")}
 
 
+@listed
+def a_slot_of_a_job_that_has_ended(k: Knife) -> Found:
+    k.run(f"INSERT INTO holdfast_slots (bucket, slot, job_id) VALUES ('queue:default', 1, {k.rich.done})")
+    return {("slots_true", "SLOT queue:default/1")}
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Orphans and keys
 

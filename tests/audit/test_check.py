@@ -192,8 +192,9 @@ def test_an_id_twice_and_a_column_that_lacks_what_it_needs(
         ("database", "CONSTRAINT holdfast_calls_replaces_fkey"),
         *(
             ("database", f"CONSTRAINT holdfast_{table}_job_id_fkey")
-            for table in ("checkpoints", "erased", "tracebacks")
+            for table in ("checkpoints", "erased", "slots", "traces", "tracebacks", "unique", "waits")
         ),
+        ("database", "CONSTRAINT holdfast_after_parent_id_fkey"),
     }
 
 

@@ -14,6 +14,7 @@ from holdfast.cli.app import COMMANDS
 from holdfast.compat.wal import Wal
 from holdfast.core.commands import Cancel, Commit, Complete, Expire, GiveBack, Quarantine
 from holdfast.core.errors import JobNotFoundError
+from holdfast.core.limits import Limit
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, time_text
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE, LOOK_S, Heartbeat
@@ -24,7 +25,7 @@ from holdfast.explain.pending import AHEAD_MAX
 from holdfast.governance.erasure import erase
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.switches import throw
-from holdfast.store import Declared, Submission, create_store
+from holdfast.store import Declared, Lease, Submission, create_store
 from holdfast.store.verbs.alive import ALIVE_S
 from holdfast.store.verbs.flow import Flow
 from holdfast.testing import VirtualClock
@@ -677,6 +678,41 @@ def test_erased(verbs: Verbs) -> None:
     assert {name: evidence[name] for name in ("by", "reason", "grant_id", "digest")} == {
         "by": "ann", "reason": "a request", "grant_id": 1, "digest": verbs.job(job_id).digest,
     }  # fmt: skip
+
+
+def test_the_limit_the_key_and_the_holders_are_named(verbs: Verbs) -> None:
+    with verbs.store.transaction() as transaction:
+        transaction.limits.set("key:echo", Limit(running=1, path="who"), actor="ann", reason="r")
+    first, second = (
+        admission.job_id
+        for admission in verbs.submit_all([Submission(operation="echo", payload='{"who":"x"}') for _ in range(2)])
+    )
+    with verbs.store.transaction() as transaction:
+        transaction.executions.claim(Lease(owner="worker-7", seconds=30, n=10))
+    with verbs.store.reading() as reading:
+        [found] = [f for f in explain(reading, second, verbs.clock()).findings if f.code.value == "limited"]
+    assert found.evidence == {
+        "limit": "key:echo",
+        "bucket": 'key:echo="x"',
+        "key": '"x"',
+        "running": 1,
+        "holders": [{"slot": 1, "job_id": first, "worker": "worker-7"}],
+    }
+
+
+def test_the_rate_and_its_next_start_are_named(verbs: Verbs) -> None:
+    with verbs.store.transaction() as transaction:
+        limit = Limit(starts=1, seconds=60.0, burst=1)
+        transaction.limits.set("operation:echo", limit, actor="ann", reason="r")
+    _, second = (
+        admission.job_id
+        for admission in verbs.submit_all([Submission(operation="echo", payload="{}") for _ in range(2)])
+    )
+    verbs.claim(10)
+    with verbs.store.reading() as reading:
+        [found] = [f for f in explain(reading, second, verbs.clock()).findings if f.code.value == "limited"]
+    assert (found.evidence["limit"], found.evidence["rate"]) == ("operation:echo", "1/m")
+    assert found.evidence["next_at"] is not None
 
 
 def test_every_code_has_a_test_here() -> None:

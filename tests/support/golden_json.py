@@ -299,6 +299,12 @@ class _Scenario:
         run("schedules resume", "nightly", *why, db=db)
         run("schedules remove", "nightly", *why, db=db)
         run("schedules history", "nightly", db=db)
+        run("limits set", "key:noop", "--running", "1", "--rate", "100/minute", "--path", "customer.id", *why, db=db)
+        run("limits list", db=db)
+        run("limits show", "key:noop", db=db)
+        run("limits remove", "key:noop", *why, db=db)
+        run("queues limit", "default", "--running", "3", *why, db=db)
+        run("queues limit", "default", "--off", *why, db=db)
         with Ledger(db) as ledger:
             ledger.batch([{"operation": "noop"}] * 2, then=Call(operation="noop", payload={}), name="nightly")
         run("batches list", db=db)

@@ -64,7 +64,7 @@ COMMANDS = {
     "queues": Command(
         "Operate",
         "holdfast.cli.commands.queues:queues",
-        "List the queues, and which are paused.",
+        "List the queues, and limit them.",
     ),
     "workers": Command(
         "Operate",
@@ -86,6 +86,11 @@ COMMANDS = {
         "Operate", "holdfast.cli.commands.doctor:doctor", "Look for problems of this machine and of the database."
     ),
     "config": Command("The ledger", "holdfast.cli.commands.config:config", "Show the settings of this process."),
+    "limits": Command(
+        "Operate",
+        "holdfast.cli.commands.limits:limits",
+        "Limit how many jobs run at once, and how many start in a time.",
+    ),
     "schedules": Command("Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times."),
     "console": Command(
         "Operate",

@@ -107,12 +107,22 @@ def _resolved(program: str, words: tuple[str, ...]) -> tuple[tuple[str, ...], fr
     """Return the leading words that name a command, and the flags that it accepts; nothing if there is no command."""
     command: Any = None
     for depth, word in enumerate(words):
-        command = _first(program, word) if depth == 0 else command.commands.get(word)
-        if command is None:
-            return (), frozenset()
-        if not hasattr(command, "commands"):
-            return words[: depth + 1], frozenset(flag for option in command.params for flag in option.opts)
-    return (), frozenset()  # only the name of a group
+        found = _first(program, word) if depth == 0 else command.commands.get(word)
+        if found is None:
+            return _alone(command, words[:depth])
+        if not hasattr(found, "commands"):
+            return words[: depth + 1], _flags(found)
+        command = found
+    return _alone(command, words)
+
+
+def _alone(group: Any, words: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the words that name a group if it is a command by itself too; otherwise nothing."""
+    return (words, _flags(group)) if getattr(group, "invoke_without_command", False) else ((), frozenset())
+
+
+def _flags(command: Any) -> frozenset[str]:
+    return frozenset(flag for option in command.params for flag in option.opts)
 
 
 def _first(program: str, name: str) -> Any:

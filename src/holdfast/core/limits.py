@@ -123,6 +123,18 @@ def checked(subject: str, limit: Limit) -> Limit:
     return limit
 
 
+def limit_of(
+    *, running: int | None = None, rate: str | None = None, burst: int | None = None, path: str | None = None
+) -> Limit:
+    """Return a limit of these parts; raise LimitInvalidError for a rate that cannot be read."""
+    if rate is None:
+        if burst is not None:
+            raise LimitInvalidError("A burst needs a rate.", context={"argument": "burst"})
+        return Limit(running=running, path=path)
+    starts, seconds = parsed_rate(rate)
+    return Limit(running=running, starts=starts, seconds=seconds, burst=burst, path=path)
+
+
 def parsed_rate(text: str) -> tuple[int, float]:
     """Return how many starts in how many seconds a text such as `100/minute` or `5/10s` allows."""
     found = _RATE.fullmatch(text)

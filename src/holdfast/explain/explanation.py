@@ -43,6 +43,7 @@ class FindingCode(StrEnum):
     QUEUE_PAUSED = "queue_paused"
     HELD_BY_JOB = "held_by_job"
     AFTER_JOB = "after_job"
+    LIMITED = "limited"
     NO_WORKER = "no_worker"
     OPERATION_NOT_SERVED = "operation_not_served"
     NOT_DUE = "not_due"  # after those about workers: time passes without action, a missing worker stays missing

@@ -12,6 +12,7 @@ from holdfast.core.protocol import ranked, speaks
 from holdfast.core.records import LOSSES_EXCUSED, Job
 from holdfast.engine.worker.pace import POLL_S
 from holdfast.explain.explanation import Finding, FindingCode
+from holdfast.explain.limited import limited_finding
 from holdfast.explain.view import JobView, counted, moment_text
 from holdfast.store.verbs.flow import Wait
 from holdfast.store.verbs.lists import WorkerRow
@@ -44,6 +45,9 @@ def pending_findings(seen: JobView) -> Iterator[Finding]:
             {"queue": job.queue, "paused_at": moment_text(pause.at), "paused_by": pause.by, "reason": pause.reason},
             f"holdfast resume --queue {shlex.quote(job.queue)}",
         )
+    limited = limited_finding(seen)
+    if limited is not None:
+        yield limited
     if job.run_at > seen.now:
         yield _not_due(seen)
     elif job.last_error_code is not None:
@@ -65,7 +69,7 @@ def pending_findings(seen: JobView) -> Iterator[Finding]:
         )
     if seen.suspect:
         yield suspect_finding(seen)
-    yield from _service(seen, may_start=not (pause or switch or holding) and job.run_at <= seen.now)
+    yield from _service(seen, may_start=not (pause or switch or holding or limited) and job.run_at <= seen.now)
 
 
 def _follows(seen: JobView, wait: Wait, holding: list[tuple[int, JobState, str | None]]) -> Finding:

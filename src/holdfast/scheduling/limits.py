@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.errors import ArgumentsError, LimitInvalidError
-from holdfast.core.limits import KEY, OPERATION, Limit, checked, parsed_rate
+from holdfast.core.limits import KEY, OPERATION, Limit, checked, limit_of
 from holdfast.engine.operations import Operation
 from holdfast.store.requests import Declared
 from holdfast.store.transaction import Transaction
@@ -70,18 +70,6 @@ class Limits:
             transaction.limits.sweep(whole=True)
 
         self._ledger.perform(write)
-
-
-def limit_of(
-    *, running: int | None = None, rate: str | None = None, burst: int | None = None, path: str | None = None
-) -> Limit:
-    """Return a limit of these parts; raise LimitInvalidError for a rate that cannot be read."""
-    if rate is None:
-        if burst is not None:
-            raise LimitInvalidError("A burst needs a rate.", context={"argument": "burst"})
-        return Limit(running=running, path=path)
-    starts, seconds = parsed_rate(rate)
-    return Limit(running=running, starts=starts, seconds=seconds, burst=burst, path=path)
 
 
 def declared_with(declared: Declared, operation: Operation[..., Any], limit: object, path: str | None) -> Declared:

@@ -113,6 +113,13 @@ INVARIANTS: tuple[LedgerInvariant, ...] = (
         of_ledger=(ledger_rules.counts,),
     ),
     LedgerInvariant(
+        name="slots_true",
+        meaning="A slot of a limit belongs to a job that runs, and a job that runs under a limit has its slot.",
+        remedy="frees and gives out slots, as a worker does once a second",
+        severity=Severity.WARNING,
+        of_ledger=(ledger_rules.slots,),
+    ),
+    LedgerInvariant(
         name="no_orphans",
         meaning="Each job has its call; executions, checkpoints, journal rows and replacements have their record.",
         remedy="restores records from their journal; removes checkpoints and attempts without a job",

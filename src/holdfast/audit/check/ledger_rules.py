@@ -76,6 +76,21 @@ def counts(context: RuleContext) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def slots(context: RuleContext) -> Iterator[Finding]:
+    """Yield slots of limits whose job does not run, and running jobs that lack the slot of a limit."""
+    limits = context.evidence.limits
+    for bucket, slot, job_id in limits.leaked(context.limit):
+        evidence = {"kind": "leaked", "bucket": bucket, "slot": slot, "job_id": job_id}
+        yield Finding(f"SLOT {bucket}/{slot}", f"job {job_id} has the slot, but does not run", evidence=evidence)
+    rules = limits.rules()
+    held = {(bucket, job_id) for bucket, _, job_id in limits.held()} if rules else set()
+    for job_id, buckets in sorted(limits.expected(rules).items()) if rules else ():
+        for bucket in sorted(buckets):
+            if (bucket, job_id) not in held:
+                evidence = {"kind": "missing", "bucket": bucket, "job_id": job_id}
+                yield Finding(f"SLOT {bucket}", f"job {job_id} runs without a slot of the limit", evidence=evidence)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Orphans
 

@@ -32,7 +32,7 @@ VERSION_MAX = 1 << 30  # Holdfast never writes a version so great that none can 
 class RepairAct(msgspec.Struct, frozen=True, kw_only=True):
     """One change that a repair makes, with the row before it."""
 
-    kind: str  # mend, move, tell, put_back, forget; and for the whole ledger: recount, rewrite, recover
+    kind: str  # mend, move, tell, put_back, forget; and for the whole ledger: recount, rewrite, recover, sweep
     subject: str
     why: str
     machine: str | None = None

@@ -98,6 +98,7 @@ class Surgeon:
             self._try(LEASES, self._end_leases)
         self._forget_orphans(violations)
         self._recount()
+        self._sweep_slots([v for v in violations if v.invariant == "slots_true"])
 
     def _repair_jobs(self, violations: Sequence[Violation], named: Collection[tuple[str | None, int | None]]) -> None:
         jobs = {subject or 0 for machine, subject in named if machine == JOB.name}
@@ -339,3 +340,10 @@ class Surgeon:
                     before={"counts": before},
                 )
             )
+
+    def _sweep_slots(self, violations: Sequence[Violation]) -> None:
+        if violations:
+            before = {"slots": [violation.evidence for violation in violations]}
+            why = "slots of limits do not belong to the jobs that run"
+            self._note(RepairAct(kind="sweep", subject="SLOTS", why=why, before=before))
+            self._transaction.limits.sweep(whole=True)

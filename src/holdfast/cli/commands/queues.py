@@ -1,35 +1,56 @@
-"""`holdfast queues` and `workers`: list the queues of a ledger, and the workers that serve them. They only read."""
+"""`holdfast queues` and `workers`: list the queues of a ledger, limit them, and list the workers that serve them."""
 
+from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.cli import output
-from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.commands.limits import Burst, Rate, Reason, Running, changed, limit_value
 from holdfast.cli.output import Column
+from holdfast.core.limits import checked, limit_of
 from holdfast.core.machines import JobState
+from holdfast.core.records import time_text
 from holdfast.explain.values import row_value
 from holdfast.store import Store
+from holdfast.store.transaction import Reading
 from holdfast.store.verbs.alive import alive_workers
+from holdfast.store.verbs.gate import limits as depth_limits
 from holdfast.store.verbs.known_queues import known_queues
 from holdfast.store.verbs.lists import WorkerRow
 
+PARKED_BUCKETS = 100_000
 LISTED = (JobState.PENDING, JobState.RUNNING, JobState.FAILED, JobState.QUARANTINED)
 
 
-@command(Location.open)
-def queues(store: Store[Any]) -> Answer:
-    """List the queues, and which are paused.
+queues = group("List the queues, and limit them.", "limits")
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 
-    With their jobs and their workers.
-    """
-    with store.reading() as reading:
+
+@queues.callback(invoke_without_command=True)
+@command(Location.unopened)
+def listed(location: Location, *, ctx: typer.Context) -> Answer | None:
+    """List the queues: their jobs, how long the oldest waits, limits, pauses and workers."""
+    if ctx.invoked_subcommand is not None:
+        return None
+    with location.open() as store, store.reading() as reading:
         now = store.now()
-        names, paused, alive = known_queues(reading), set(reading.queues.paused()), alive_workers(reading, now)
-        counts = reading.counts.current()
-    found: list[dict[str, Any]] = [
+        found = _queues(reading, now)
+    return Answer(found, lambda: _print_queues(found, now))
+
+
+def _queues(reading: Reading, now: datetime) -> list[dict[str, Any]]:
+    """Return what is known of each queue."""
+    names, paused, alive = known_queues(reading), set(reading.queues.paused()), alive_workers(reading, now)
+    counts, oldest, depths = reading.counts.current(), reading.lists.oldest_due(names), depth_limits(reading)
+    ended, rules = reading.lists.ended_lately(now - timedelta(seconds=60)), reading.limits.rules()
+    parked = Counter[str]()
+    for _, queue, jobs in reading.limits.waiting(PARKED_BUCKETS):
+        parked[queue] += jobs
+    return [
         {
             "queue": name,
             "paused": name in paused,
@@ -38,16 +59,43 @@ def queues(store: Store[Any]) -> Answer:
                 state.value: sum(count.n for count in counts if count.queue == name and count.state is state)
                 for state in LISTED
             },
+            "parked": parked[name],
+            "oldest_due_at": time_text(oldest[name]) if name in oldest else None,
+            "ended_a_minute": ended.get(name, 0),
+            "limit": limit_value(rules.get(f"queue:{name}")),
+            "depth_max": depths.get(name),
         }
         for name in names
     ]
-    return Answer(found, lambda: _print_queues(found))
 
 
-def _print_queues(found: Sequence[dict[str, Any]]) -> None:
+@queues.command(name="limit")
+@command(Location.open)
+def limit_queue(
+    store: Store[Any],
+    *,
+    queue: Queue,
+    running: Running = None,
+    rate: Rate = None,
+    burst: Burst = None,
+    off: Annotated[bool, typer.Option("--off", help="Remove the limit.")] = False,
+    reason: Reason,
+) -> Answer:
+    """Limit how many jobs of a queue run at once, and how many start in a time.
+
+    `holdfast limits set` does the same for operations and keys, `holdfast limit` bounds how many jobs may wait.
+    """
+    subject = f"queue:{queue}"
+    if off:
+        return changed(store, subject, None, reason)
+    return changed(store, subject, checked(subject, limit_of(running=running, rate=rate, burst=burst)), reason)
+
+
+def _print_queues(found: Sequence[dict[str, Any]], now: datetime) -> None:
     numbers = [Column(state.value.upper(), right=True) for state in LISTED]
     output.table(
-        [Column("QUEUE"), Column("STATE"), Column("WORKERS", right=True), *numbers],
+        [Column("QUEUE"), Column("STATE"), Column("WORKERS", right=True), *numbers, Column("PARKED", right=True),
+         Column("OLDEST", right=True), Column("A MINUTE", right=True), Column("LIMIT")],
         [
             [
                 row["queue"],
@@ -57,10 +105,21 @@ def _print_queues(found: Sequence[dict[str, Any]]) -> None:
                     output.styled(row[state.value], output.STYLES[state] if row[state.value] else "dim")
                     for state in LISTED
                 ),
+                row["parked"],
+                "" if row["oldest_due_at"] is None else output.age(datetime.fromisoformat(row["oldest_due_at"]), now),
+                row["ended_a_minute"],
+                _limits_text(row),
             ]
             for row in found
         ],
-    )
+    )  # fmt: skip
+
+
+def _limits_text(row: dict[str, Any]) -> str:
+    limit = row["limit"]
+    parts = [f"{limit['running']} at once" if limit["running"] else "", limit["rate"] or ""]
+    parts.append("" if row["depth_max"] is None else f"{row['depth_max']} waiting")
+    return ", ".join(filter(None, parts))
 
 
 @command(Location.open)

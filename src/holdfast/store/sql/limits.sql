@@ -28,6 +28,11 @@ SELECT s.slot, s.job_id, j.lease_owner, j.last_attempt_at
 -- name: all_slots
 SELECT s.bucket, s.slot, s.job_id FROM holdfast_slots s;
 
+-- name: leaked_slots
+SELECT s.bucket, s.slot, s.job_id FROM holdfast_slots s
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.job_id = s.job_id AND j.lease_expires_at IS NOT NULL)
+ ORDER BY s.bucket, s.slot LIMIT :n;
+
 -- name: free_slots
 DELETE FROM holdfast_slots
  WHERE job_id IN (SELECT {number} FROM {each}(:rows))

@@ -28,6 +28,13 @@ UPDATE holdfast_queues SET paused_at = NULL, paused_by = :actor, reason = :reaso
 -- name: paused_queues
 SELECT queue FROM holdfast_queues WHERE paused_at IS NOT NULL ORDER BY queue;
 
+-- name: ended_lately
+-- Of the last n rows of the journal: how many jobs of each queue have succeeded since a time.
+SELECT j.queue, count(*)
+  FROM holdfast_journal g JOIN holdfast_jobs j ON j.job_id = g.subject
+ WHERE g.seq > (SELECT max(seq) FROM holdfast_journal) - :n AND g.machine = 'JOB' AND g.target = 'succeeded' AND g.at > :since
+ GROUP BY j.queue;
+
 -- name: limit_queue
 INSERT INTO holdfast_queues (queue, depth_max) VALUES (:queue, :depth)
 ON CONFLICT (queue) DO UPDATE SET depth_max = excluded.depth_max;

@@ -39,6 +39,7 @@ from holdfast.store.verbs.histories import (
     number_or_0,
     since_repair,
 )
+from holdfast.store.verbs.limits import LimitReads
 from holdfast.store.verbs.seals import Key, SealReads
 
 GAP_MAX = 100  # ids between two jobs of a page that are read in one range
@@ -125,6 +126,11 @@ class Evidence:
         """Return where the journal last tells of a maintenance; 0 if it does nowhere."""
         [[seq]] = self._ask("last_maintenance")
         return seq or 0
+
+    @property
+    def limits(self) -> LimitReads:
+        """The limits, their slots, and the running jobs that belong to them."""
+        return self._reading.limits
 
     @cached_property
     def approvals(self) -> ApprovalEvidence:

@@ -78,6 +78,10 @@ class LimitReads(Verbs):
         """Return every slot that is held: (bucket, slot, job_id)."""
         return [(bucket, slot, job_id) for bucket, slot, job_id in self._run("all_slots")]
 
+    def leaked(self, n: int) -> list[tuple[str, int, int]]:
+        """Return slots whose job does not run: (bucket, slot, job_id)."""
+        return [(bucket, slot, job_id) for bucket, slot, job_id in self._run("leaked_slots", n=n)]
+
     def tokens(self) -> dict[str, tuple[float, datetime]]:
         """Return the tokens of every bucket that was used, and the time at which they were counted."""
         return {bucket: (float(n), self._store.moment(at)) for bucket, n, at in self._run("all_buckets")}

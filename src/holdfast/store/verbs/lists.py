@@ -115,6 +115,11 @@ class Lists(Verbs):
         [[held, expired]] = self._run("leases", now=self._store.stored(now))
         return int(held), int(expired)
 
+    def ended_lately(self, since: datetime, *, rows: int = 100_000) -> dict[str, int]:
+        """Return how many jobs of each queue have succeeded since a time, among the last rows of the journal."""
+        found = self._run("ended_lately", since=self._store.stored(since), n=rows)
+        return {queue: int(n) for queue, n in found}
+
     def oldest_due(self, queues: Sequence[str]) -> dict[str, datetime]:
         """Return, for each of these queues with pending jobs, the earliest time at which one may run."""
         rows = self._run("oldest_due", rows=encoded(list(queues)))

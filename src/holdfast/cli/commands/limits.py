@@ -1,0 +1,159 @@
+"""`holdfast limits`: list, show, set and remove limits of queues, operations and keys.
+
+Invariants: a limit is checked before the ledger is changed; every change is journalled with its actor and reason.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.options import REASON_HELP, actor, word
+from holdfast.cli.output import Column
+from holdfast.core.errors import RecordNotFoundError
+from holdfast.core.limits import RATE, Limit, checked, limit_of, rate_text, rule_of
+from holdfast.store import Store
+from holdfast.store.transaction import Reading
+
+limits = group("Limit how many jobs run at once, and how many start in a time.", "limits")
+
+Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="queue:NAME, operation:NAME or key:OPERATION.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
+Running = Annotated[int | None, typer.Option("--running", metavar="N", help="Jobs at once.")]
+Rate = Annotated[str | None, word("--rate", "Starts in a time, such as 100/minute or 5/10s.", metavar="RATE")]
+Burst = Annotated[int | None, typer.Option("--burst", metavar="N", help="Starts at once after a pause.")]
+WAITING_MAX = 100_000
+
+
+@limits.command(name="list")
+@command(Location.open)
+def list_(store: Store[Any]) -> Answer:
+    """List the limits, how much of each is in use, and how many jobs wait."""
+    with store.reading() as reading:
+        found = [_value(reading, subject) for subject in sorted(reading.limits.rules())]
+    return Answer(found, lambda: _print(found))
+
+
+@limits.command()
+@command(Location.open)
+def show(store: Store[Any], *, subject: Subject) -> Answer:
+    """Show a limit: its buckets, who holds their slots, and its earlier values."""
+    with store.reading() as reading:
+        value = _value(reading, subject)
+        value["buckets"] = [
+            {"bucket": name, "waiting": waiting, "holders": _holders(reading, name)}
+            for name, waiting in sorted(_buckets(reading, subject).items())
+        ]
+        value["history"] = [
+            {"value": each.value, "state": each.state, "actor": each.actor, "reason": each.reason}
+            for each in reading.configuration.history("limit", subject)
+        ]
+    return Answer(value, lambda: _print_one(value))
+
+
+@limits.command(name="set")
+@command(Location.open)
+def set_(
+    store: Store[Any],
+    *,
+    subject: Subject,
+    running: Running = None,
+    rate: Rate = None,
+    burst: Burst = None,
+    path: Annotated[
+        str | None, word("--path", "Of a key: its place in the arguments, such as customer.id.", metavar="PATH")
+    ] = None,
+    reason: Reason,
+) -> Answer:
+    """Set a limit, in place of the one that the subject has."""
+    limit = checked(subject, limit_of(running=running, rate=rate, burst=burst, path=path))
+    return changed(store, subject, limit, reason)
+
+
+@limits.command()
+@command(Location.open)
+def remove(store: Store[Any], *, subject: Subject, reason: Reason) -> Answer:
+    """Remove a limit, and let the jobs go that wait for it."""
+    return changed(store, subject, None, reason)
+
+
+def changed(store: Store[Any], subject: str, limit: Limit | None, reason: str) -> Answer:
+    """Set or remove a limit, and return the answer of the command."""
+    with store.transaction() as transaction:
+        if limit is None and subject not in transaction.limits.rules():
+            raise _missing(subject)
+        has_changed = transaction.limits.set(subject, limit, actor=actor(), reason=reason)
+    said = f"Limit of {subject} removed." if limit is None else f"Limit of {subject}: {limit_text(limit)}."
+    return Answer({"limit": subject, "changed": has_changed, **limit_value(limit)}, said)
+
+
+def limit_value(limit: Limit | None) -> dict[str, object]:
+    """Return a limit as fields of a JSON value."""
+    if limit is None:
+        return {"running": None, "rate": None, "burst": None, "path": None}
+    return {"running": limit.running, "rate": rate_text(limit), "burst": limit.burst, "path": limit.path}
+
+
+def limit_text(limit: Limit | None) -> str:
+    """Return a limit for people."""
+    if limit is None:
+        return ""
+    parts = [f"{limit.running} at once" if limit.running else "", rate_text(limit) or ""]
+    return ", ".join(filter(None, parts)) + (f" for each {limit.path}" if limit.path else "")
+
+
+def _value(reading: Reading, subject: str) -> dict[str, Any]:
+    rules = reading.limits.rules()
+    if subject not in rules:
+        raise _missing(subject)
+    rule = rules[subject]
+    held = sum(rule_of(bucket, rules) is rule for bucket, _, _ in reading.limits.held())
+    waiting = sum(_buckets(reading, subject).values())
+    return {"limit": subject, **limit_value(rule), "held": held, "waiting": waiting}
+
+
+def _buckets(reading: Reading, subject: str) -> dict[str, int]:
+    """Return the buckets of a limit that are in use, with how many jobs wait for each."""
+    rules = reading.limits.rules()
+    rule = rules[subject]
+    found = {bucket: 0 for bucket, _, _ in reading.limits.held() if rule_of(bucket, rules) is rule}
+    for bucket, _, jobs in reading.limits.waiting(WAITING_MAX):
+        if rule_of(bucket, rules) is rule:
+            found[bucket] = found.get(bucket, 0) + jobs
+    return found
+
+
+def _holders(reading: Reading, bucket: str) -> list[dict[str, object]]:
+    found = reading.limits.holders(bucket)
+    return [{"slot": slot, "job_id": job_id, "worker": owner} for slot, job_id, owner in found]
+
+
+def _missing(subject: str) -> RecordNotFoundError:
+    return RecordNotFoundError(
+        f"There is no limit of {subject!r}.",
+        next_step="To list the limits, run `holdfast limits list`.",
+        context={"limit": subject},
+    )
+
+
+def _print(found: list[dict[str, Any]]) -> None:
+    if not found:
+        output.line("No limits.")
+        return
+    output.table(
+        [Column("LIMIT"), Column("AT ONCE", right=True), Column("RATE"), Column("FOR EACH"), Column("HELD", right=True),
+         Column("WAITING", right=True)],
+        [[row["limit"], row["running"] or "", row["rate"] or "", row["path"] or "", row["held"], row["waiting"]]
+         for row in found],
+    )  # fmt: skip
+
+
+def _print_one(value: dict[str, Any]) -> None:
+    _print([value])
+    for bucket in value["buckets"]:
+        name = bucket["bucket"].removeprefix(RATE)
+        holders = ", ".join(f"job {each['job_id']} on {each['worker']}" for each in bucket["holders"])
+        output.line(f"{name}: {bucket['waiting']} waiting; running: {holders or 'none'}")
+    for each in value["history"]:
+        output.line(f"{each['state']} by {each['actor']}: {each['value']} ({each['reason']})")

@@ -1,0 +1,51 @@
+"""`holdfast limits`: set, list, show and remove; each change is journalled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import Ledger
+from tests.cli.commands import Outcome, holdfast
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with Ledger(url) as ledger:
+        ledger.submit("noop")
+    return url
+
+
+def limits(url: str, *given: str) -> Outcome:
+    return holdfast("limits", *given, "--db", url, "--json")
+
+
+def test_limits_are_set_listed_shown_and_removed(url: str) -> None:
+    made = limits(url, "set", "queue:default", "--running", "2", "--rate", "100/minute", "--reason", "slow")
+    assert made.json == {
+        "limit": "queue:default", "changed": True, "running": 2, "rate": "100/m", "burst": None, "path": None,
+    }  # fmt: skip
+    [listed] = limits(url, "list").json
+    assert (listed["limit"], listed["held"], listed["waiting"]) == ("queue:default", 0, 0)
+    shown = limits(url, "show", "queue:default").json
+    assert [(each["state"], each["reason"]) for each in shown["history"]] == [("active", "slow")]
+    gone = limits(url, "remove", "queue:default", "--reason", "quick again")
+    assert gone.json["changed"]
+    assert limits(url, "list").json == []
+
+
+@pytest.mark.parametrize(
+    "given, code",
+    [
+        (["set", "queue:default", "--running", "0", "--reason", "r"], "limit_invalid"),
+        (["set", "queue:default", "--rate", "often", "--reason", "r"], "limit_invalid"),
+        (["set", "fleet", "--running", "1", "--reason", "r"], "limit_invalid"),
+        (["remove", "queue:default", "--reason", "r"], "record_not_found"),
+        (["show", "queue:default"], "record_not_found"),
+    ],
+)
+def test_what_cannot_be_done_is_said(url: str, given: list[str], code: str) -> None:
+    done = limits(url, *given)
+    assert done.error_code == code
