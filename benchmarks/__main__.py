@@ -7,7 +7,7 @@ both cores; a suite prints its tables and writes the same figures as JSON to the
 import argparse
 from pathlib import Path
 
-from benchmarks import engine_bench, nodd_bench, recovery_bench, scale, seals, soak, store_bench
+from benchmarks import engine_bench, nodd_bench, nodd_objects_bench, recovery_bench, scale, seals, soak, store_bench
 
 SUITES = {
     "store": store_bench.run,
@@ -16,6 +16,7 @@ SUITES = {
     "memory": soak.run,
     "seals": seals.run,
     "nodd": nodd_bench.run,
+    "nodd-objects": nodd_objects_bench.run,
     "nodd-memory": nodd_bench.run_memory,
     "engine": engine_bench.run,
     "load": engine_bench.run_load,

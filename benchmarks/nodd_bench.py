@@ -42,7 +42,7 @@ from holdfast.nodd.governance import GovernanceRules
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.ingest_attempt import SOFTWARE
 from holdfast.nodd.notices import parse
-from holdfast.nodd.objects import ObjectHead
+from holdfast.nodd.objects import ObjectHead, ObjectReader
 from holdfast.nodd.tables import prepare
 from holdfast.nodd.units import Operator, Unit, unit_of
 from holdfast.store import create_store
@@ -227,13 +227,13 @@ class _Plain:
                 self._connection.commit()
         self._connection.commit()
 
-    def process(self, source: MemorySource) -> None:
+    def process(self, source: ObjectReader) -> None:
         """Run the operators on each unit and write their results; commit every unit."""
         rows = self._connection.execute("SELECT unit FROM plain_units WHERE status = 'pending'").fetchall()
         for (text,) in rows:
             self._one(msgspec.json.decode(text, type=Unit), source)
 
-    def _one(self, unit: Unit, source: MemorySource) -> None:
+    def _one(self, unit: Unit, source: ObjectReader) -> None:
         dataset, now = shipped()[unit.dataset], datetime.now(UTC)
         checked = integrity.check(unit, dataset, source, [], now)
         learned = metadata.extract(unit, dataset, source, checked)

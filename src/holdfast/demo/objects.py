@@ -38,7 +38,7 @@ class DemoObject(msgspec.Struct, frozen=True):
 
 
 def demo_objects(now: datetime) -> list[DemoObject]:
-    """Return the objects of the demonstration for a time: about two hundred, of six datasets."""
+    """Return the objects of the demonstration for a time: 175 data files and 40 indexes, of six datasets."""
     run = now.replace(hour=now.hour - now.hour % 6, minute=0, second=0, microsecond=0) - timedelta(hours=6)
     return [*_gfs(run), *_hrrr(run), *_mrms(now), *_goes(now), *_volumes(now), *_chunks(now)]
 

@@ -35,8 +35,11 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--soft); } th, td { padding: .35rem .6rem .35rem 0;
   border-bottom: 1px solid var(--line); vertical-align: top; } td.n { font-variant-numeric: tabular-nums; }
 .ok { color: #2a7f62; font-weight: 600; } .bad { color: #b3382c; font-weight: 600; }
-code { font: 13px ui-monospace, monospace; } .wide { overflow-x: auto; }
+code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; } .wide { overflow-x: auto; }
 svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft); font-size: 11px; }
+.wide svg { min-width: 34rem; } td { overflow-wrap: anywhere; } td.n { overflow-wrap: normal; }
+@media (max-width: 30rem) { body { margin: 1.25rem auto; padding: 0 1rem; } th, td { padding-right: .4rem; }
+  table { font-size: 13px; } .map text { font-size: 20px; } }
 .bar { display: flex; height: 1.4rem; border-radius: 4px; overflow: hidden; }
 .bar span { color: #fff; font-size: 12px; padding-left: .4rem; white-space: nowrap; overflow: hidden; }
 """
@@ -56,8 +59,10 @@ def write(
             "SELECT dataset, status, updated_at FROM nodd_wal_records WHERE status IN ('succeeded', 'quarantined')", {}
         )
         _, items = reading.query("SELECT dataset, item FROM nodd_items ORDER BY item_id", {})
+        _, [[objects]] = reading.query("SELECT count(DISTINCT source_uri) FROM nodd_units", {})
     datasets = len({dataset for dataset, _ in states})
-    lead = f"{len(states)} units of work from {datasets} datasets, read from a local feed with injected faults."
+    lead = f"{objects} data files of {datasets} datasets, announced by a local feed with injected faults, are"
+    lead += f" {len(states)} units of work: each write of a file is one. {len(items)} files are catalogued."
     heard = sorted((fate, str(n)) for fate, n in fates.items())
     parts = [
         "<h1>NOAA open data, each object catalogued exactly once</h1>",
@@ -96,7 +101,7 @@ def _facts(facts: Sequence[Fact]) -> str:
         f'<td class="n">{fact.expected}</td></tr>'
         for fact in facts
     )
-    return f"<table><tr><th>Check</th><th>Found</th><th>Expected</th></tr>{rows}</table>"
+    return f'<div class="wide"><table><tr><th>Check</th><th>Found</th><th>Expected</th></tr>{rows}</table></div>'
 
 
 def _states(states: Sequence[tuple[str, str]]) -> str:
@@ -110,7 +115,7 @@ def _states(states: Sequence[tuple[str, str]]) -> str:
             for status, n in sorted(counts.items(), key=lambda pair: -pair[1])
         )
         rows.append(
-            f'<tr><td>{html.escape(dataset)}</td><td style="width:80%"><div class="bar">{spans}</div></td></tr>'
+            f'<tr><td>{html.escape(dataset)}</td><td style="width:75%"><div class="bar">{spans}</div></td></tr>'
         )
     legend = " · ".join(f'<span style="color:{colour}">■</span> {name}' for name, colour in _COLOURS.items())
     return f'<table>{"".join(rows)}</table><p class="lead">{legend}</p>'
@@ -131,7 +136,10 @@ def _timeline(ends: Sequence[tuple[str, str, Any]]) -> str:
     height = 30 + 22 * len(datasets)
     scale = f'<text x="110" y="{height}">0 s</text><text x="910" y="{height}">{span:.0f} s</text>'
     inner = names + "".join(marks) + scale
-    return f'<svg viewBox="0 0 960 {height + 8}" role="img" aria-label="time at which each unit finished">{inner}</svg>'
+    drawn = (
+        f'<svg viewBox="0 0 960 {height + 8}" role="img" aria-label="time at which each unit finished">{inner}</svg>'
+    )
+    return f'<div class="wide">{drawn}</div>'
 
 
 def _footprints(items: Sequence[tuple[str, str]]) -> str:
@@ -141,12 +149,14 @@ def _footprints(items: Sequence[tuple[str, str]]) -> str:
         if len(bbox) != 4:
             continue
         west, south, east, north = bbox
-        x, y, width, height = (west + 180) * 2, (90 - north) * 2, (east - west) * 2, (north - south) * 2
         label = html.escape(f"{dataset}: {n}")
-        shapes.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="#2f6fb0" fill-opacity=".06"'
-            f' stroke="#2f6fb0" stroke-opacity=".5"><title>{label}</title></rect>'
-        )
+        # A box over the antimeridian is drawn as its two halves.
+        for left, right in [(west, east)] if west <= east else [(west, 180), (-180, east)]:
+            x, y, width, height = (left + 180) * 2, (90 - north) * 2, (right - left) * 2, (north - south) * 2
+            shapes.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="#2f6fb0"'
+                f' fill-opacity=".06" stroke="#2f6fb0" stroke-opacity=".5"><title>{label}</title></rect>'
+            )
     lines = "".join(f'<line x1="{x}" y1="0" x2="{x}" y2="360" stroke="var(--line)"/>' for x in range(0, 721, 60))
     lines += "".join(f'<line x1="0" y1="{y}" x2="720" y2="{y}" stroke="var(--line)"/>' for y in range(0, 361, 60))
     lines += "".join(f'<text x="{x + 3}" y="356">{_degrees(x // 2 - 180, "EW")}</text>' for x in range(0, 720, 120))
@@ -154,8 +164,9 @@ def _footprints(items: Sequence[tuple[str, str]]) -> str:
     drawn = f'<svg viewBox="0 0 720 360" role="img" aria-label="covered areas">{lines}{"".join(shapes)}</svg>'
     sizes = Counter(dataset for dataset, _ in items)
     counts = ", ".join(f"{dataset} {n}" for dataset, n in sorted(sizes.items()))
-    note = f"Items by dataset: {counts}. Point at a box to see its dataset."
-    return f'{drawn}<p class="lead">{html.escape(note)}</p>'
+    note = "The whole world without coastlines: 180° W is left, 90° N is up. Each box is the area of the items of one"
+    note += f" dataset that cover the same place. Items by dataset: {counts}; together {len(items)}."
+    return f'<div class="map">{drawn}</div><p class="lead">{html.escape(note)}</p>'
 
 
 def _degrees(angle: int, names: str) -> str:

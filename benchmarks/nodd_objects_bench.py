@@ -1,0 +1,275 @@
+"""How fast units are processed whose objects are in S3: as before, now, in a plain loop, and in two processes.
+
+Invariants: the server is a process of its own on loopback that counts requests; the sides take turns in one ledger, on
+the simulated disk; `before` is one request of botocore for each read and a validator in Python, with the same readers
+and the same ledger; `plain` reads and validates as `now` does, without a ledger. The run stops if a unit was not
+catalogued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import json
+import multiprocessing
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import boto3
+from botocore import UNSIGNED
+from botocore.config import Config
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.databases import fresh_database
+from benchmarks.disk import SimulatedDisk
+from benchmarks.nodd_bench import BUCKET, CONCURRENCY, NAMES, REFERENCE, ROOT, Figure, _admit, _plain, _require_items
+from holdfast import Ledger
+from holdfast.nodd import samples, validity
+from holdfast.nodd.dataset import shipped
+from holdfast.nodd.fetched import FetchedObjects
+from holdfast.nodd.ingest import IngestSettings, declare
+from holdfast.nodd.ingest_attempt import IngestAttempt
+from holdfast.nodd.objects import ObjectHead, S3Source
+from holdfast.nodd.tables import prepare
+from holdfast.store import create_store
+from tests.nodd.messages import event, record
+from tests.nodd.test_validity import valid_in_python
+
+ROUNDS, UNITS = 3, 400
+ROUNDS_QUICK, UNITS_QUICK = 1, 20
+BEFORE_SHARE = 4  # the slow side gets a fourth of the units
+TARGETS = {"now": ("before", 5.0), "two processes": ("now", 1.7), "now beside the loop": ("plain", 0.9)}
+
+
+def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
+    """Measure these databases, print the table, and write the figures as JSON."""
+    figures: list[Figure] = []
+    with SimulatedDisk() as disk:
+        for database in databases:
+            with fresh_database(database, disk) as url:
+                command = [sys.executable, "-m", "benchmarks.nodd_objects_bench", database, url]
+                command += ["--quick"] if quick else []
+                done = subprocess.run(command, env=disk.env(), cwd=ROOT, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+            figures.append(json.loads(done.stdout))
+    machine = {"machine": platform.platform(), "python": platform.python_version(), "quick": quick}
+    path.write_text(json.dumps({**machine, "figures": figures}, indent=1) + "\n", encoding="utf-8")
+    table = Table("database", "side", "units/s", "requests a unit", "ratio", "target", box=SIMPLE)
+    for figure in figures:
+        for side, found in figure["sides"].items():
+            table.add_row(NAMES[figure["database"]], side, f"{found['per_s']:,.0f}", f"{found['requests']:.2f}", "", "")
+        for name, (of, target) in TARGETS.items():
+            ratio = figure["ratios"][name]
+            met = "met" if ratio >= target else "FALLS SHORT"
+            table.add_row(NAMES[figure["database"]], name, "", "", f"{ratio:.2f} of {of}", f"{target} {met}")
+    Console(width=118).print(table)
+
+
+def measure(database: str, url: str, *, quick: bool) -> Figure:
+    """Return what each side processes in a second, and its requests for one unit."""
+    rounds, units = (ROUNDS_QUICK, UNITS_QUICK) if quick else (ROUNDS, UNITS)
+    data = samples.grib2(REFERENCE, 3)
+    create_store(url).close()
+    taken: dict[str, list[tuple[float, float]]] = {}
+    numbers = itertools.count()
+
+    def notices(n: int) -> list[str]:
+        return _notices(data, list(itertools.islice(numbers, n)))
+
+    with _server(data) as server, _plain(database, url) as plain, Ledger(url) as ledger:
+        prepare(ledger.store)
+        source = S3Source(shipped().buckets(), endpoint=server.endpoint)
+        declare(ledger, IngestSettings(datasets=shipped(), source=source))
+        for _ in range(rounds):
+            few = max(units // BEFORE_SHARE, 10)
+            sides: dict[str, tuple[int, Callable[[], float]]] = {
+                "before": (few, lambda: _before(ledger, server.endpoint)),
+                "now": (units, lambda: _timed(lambda: ledger.run_until_idle(concurrency=CONCURRENCY))),
+                "plain": (units, lambda: _timed(lambda: plain.process(_Shared(source)))),
+            }
+            for side, (n, work) in sides.items():
+                bodies = notices(n)
+                if side == "plain":
+                    plain.admit(bodies)
+                else:
+                    _admit(ledger, bodies)
+                server.requests()
+                taken.setdefault(side, []).append((n / work(), server.requests() / n))
+            with _processes(ledger, server.endpoint, notices(few), 2) as work:
+                _admit(ledger, notices(units))
+                server.requests()
+                taken.setdefault("two processes", []).append((units / work(), server.requests() / units))
+        _require_items(ledger, next(numbers) - rounds * units)  # all but those of the loop
+    medians = {
+        side: {
+            "per_s": statistics.median(rate for rate, _ in found),
+            "requests": statistics.median(requests for _, requests in found),
+        }
+        for side, found in taken.items()
+    }
+    pairs = {
+        "now": ("now", "before"),
+        "two processes": ("two processes", "now"),
+        "now beside the loop": ("now", "plain"),
+    }
+    ratios = {
+        name: statistics.median(one[0] / other[0] for one, other in zip(taken[side], taken[of], strict=True))
+        for name, (side, of) in pairs.items()
+    }
+    return {"database": database, "units": units, "rounds": rounds, "sides": medians, "ratios": ratios}
+
+
+def _timed(step: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    step()
+    return time.perf_counter() - began
+
+
+def _notices(data: bytes, numbers: Sequence[int]) -> list[str]:
+    etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    keys = [f"gfs.{REFERENCE:%Y%m%d}/00/atmos/gfs.t00z.p{each}.0p25.f003" for each in numbers]
+    return [event(record(key=key, size=len(data), eTag=etag)) for key in keys]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sides
+
+
+class _Botocore:
+    """One request of botocore for each head and each read."""
+
+    def __init__(self, endpoint: str) -> None:
+        config = Config(signature_version=UNSIGNED, max_pool_connections=32, s3={"addressing_style": "path"})
+        self._client = boto3.Session().client("s3", region_name="us-east-1", endpoint_url=endpoint, config=config)
+
+    def head(self, bucket: str, key: str) -> ObjectHead | None:
+        """Return the head of an object."""
+        found = self._client.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+        return ObjectHead(size=int(found["ContentLength"]), etag=str(found["ETag"]).strip('"'))
+
+    def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
+        """Return a part of an object."""
+        match = {"IfMatch": f'"{etag}"'} if etag else {}
+        found = self._client.get_object(Bucket=bucket, Key=key, Range=f"bytes={start}-{start + length - 1}", **match)
+        body: bytes = found["Body"].read()
+        return body
+
+
+def _before(ledger: Ledger, endpoint: str) -> float:
+    reader = _Botocore(endpoint)
+    with (
+        mock.patch.object(IngestAttempt, "_fetched", return_value=reader),
+        mock.patch.object(validity, "problems", lambda item: [] if valid_in_python(item) else ["invalid"]),
+    ):
+        return _timed(lambda: ledger.run_until_idle(concurrency=CONCURRENCY))
+
+
+class _Shared:
+    """Reads each unit of the plain loop as the ledger's side does: what was fetched of an object is kept."""
+
+    def __init__(self, source: S3Source) -> None:
+        self._source = source
+        self._last: tuple[str, FetchedObjects] | None = None
+
+    def _of(self, key: str) -> FetchedObjects:
+        if self._last is None or self._last[0] != key:
+            self._last = (key, FetchedObjects(self._source, "grib2", {key: 1000}))
+        return self._last[1]
+
+    def head(self, bucket: str, key: str) -> ObjectHead | None:
+        """Return the head of an object."""
+        return self._of(key).head(bucket, key)
+
+    def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
+        """Return a part of an object."""
+        return self._of(key).read(bucket, key, start, length, etag=etag)
+
+
+@contextmanager
+def _processes(ledger: Ledger, endpoint: str, warm: Sequence[str], n: int) -> Iterator[Callable[[], float]]:
+    """Start processes that have done some units already; yield what lets them work and returns the seconds it took."""
+    context = multiprocessing.get_context("spawn")
+    _admit(ledger, warm)
+    ready, go = context.Barrier(n + 1), context.Barrier(n + 1)
+    started = [context.Process(target=_process, args=(ledger.store.url, endpoint, ready, go)) for _ in range(n)]
+    for process in started:
+        process.start()
+    ready.wait(120)
+
+    def work() -> float:
+        go.wait(120)
+        began = time.perf_counter()
+        for process in started:
+            process.join()
+        return time.perf_counter() - began
+
+    yield work
+    assert [process.exitcode for process in started] == [0] * n
+
+
+def _process(url: str, endpoint: str, ready: Any, go: Any) -> None:
+    with Ledger(url) as ledger:
+        source = S3Source(shipped().buckets(), endpoint=endpoint)
+        declare(ledger, IngestSettings(datasets=shipped(), source=source))
+        ledger.run_until_idle(concurrency=CONCURRENCY)
+        ready.wait(120)
+        go.wait(120)
+        ledger.run_until_idle(concurrency=CONCURRENCY)
+
+
+class _Server:
+    """The server's process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.endpoint = f"http://127.0.0.1:{self._line()}"
+
+    def requests(self) -> int:
+        """Return the number of requests since the last call."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return int(self._line())
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@contextmanager
+def _server(data: bytes) -> Iterator[_Server]:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        command = [sys.executable, "-m", "tests.nodd.s3", f"{BUCKET}/any", file.name]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+            try:
+                yield _Server(process)
+            finally:
+                process.kill()
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="Measure one database; the caller provides the simulated disk.")
+    parser.add_argument("database", choices=NAMES)
+    parser.add_argument("url")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    print(json.dumps(measure(args.database, args.url, quick=args.quick)))
+
+
+if __name__ == "__main__":
+    _main()
