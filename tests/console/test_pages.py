@@ -87,6 +87,18 @@ def test_every_page_answers_and_every_link_on_it_leads_somewhere(client: tuple[h
     assert dead == {}
 
 
+def test_under_a_base_path_every_address_begins_with_it(scene: tuple[Ledger, Scene]) -> None:
+    settings = ConsoleSettings(origins=(ORIGIN,), open_to_all=True, base_path="/team/ops")
+    app = create_app(scene[0], settings)
+    with httpx.Client(transport=Transport(app), base_url=ORIGIN) as browser:
+        for path in ("/", "/jobs", f"/jobs/{scene[1].failed}", "/queues", "/jobs/999999"):
+            page = browser.get(f"/team/ops{path}").text
+            found = re.findall(r' (?:href|src|action|hx-get|sse-connect)="([^"#]*)"', page)
+            assert found
+            assert [address for address in found if not address.startswith("/team/ops/")] == []
+            assert 'class="side"' in page  # also of an error: the navigation leads on
+
+
 def test_the_live_parts_are_those_of_the_page(client: tuple[httpx.Client, Scene]) -> None:
     browser, _ = client
     page = browser.get("/").text

@@ -43,5 +43,9 @@ def page(request: Request[Any, Any, Any], template: str, *, status_code: int = 2
 
 
 def error_page(request: Request[Any, Any, Any], problem: Problem) -> Template:
-    """Return the page of an error: code, words, next step."""
-    return page(request, "error.html", status_code=problem.status, problem=problem)
+    """Return the page of an error: code, words, next step; with the navigation, if its last counts are known."""
+    caller: Caller | None = request.scope["state"].get("caller")
+    live = request.app.state.get("live")
+    frame = live.last if live is not None and caller is not None and not caller.limited else None
+    framed = {"frame": frame, "now": frame.at, "here": "", "live": None, "address": ""} if frame else {}
+    return page(request, "error.html", status_code=problem.status, problem=problem, **framed)

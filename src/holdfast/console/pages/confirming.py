@@ -45,7 +45,7 @@ VIEW: dict[str, Any] = {"opt": {"permission": Permission.VIEW}, "include_in_sche
 
 def _act(request: AnyRequest) -> str:
     """Return the act that an address names: its last part."""
-    return str(request.url.path).rpartition("/")[2]
+    return str(request.scope["path"]).rpartition("/")[2]
 
 
 def _confirm_job_act(_forms: Controller, request: AnyRequest, console: ConsoleHere, job_id: FromPath[int]) -> Template:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import threading
 from typing import Any
+from urllib.parse import quote
 
 from litestar import Controller, Request
 from litestar.response import Template
 
 from holdfast.console.context import Console
 from holdfast.console.pages.live import Live
-from holdfast.console.render import page
+from holdfast.console.render import base_of, page
 from holdfast.console.security.callers import Caller, Permission
 from holdfast.console.views.confirm import Confirmation
 from holdfast.console.views.jobs import TEXT_MAX
@@ -66,8 +67,9 @@ def shown(request: AnyRequest, template: str, here: str, *, live: str | None = N
     caller.require_unlimited()
     console: Console = request.app.state.console
     frame = live_of(request).overview()
-    query = request.scope["query_string"].decode("latin-1")
-    address = str(request.url.path) + (f"?{query}" if query else "")
+    query, base = request.scope["query_string"].decode("latin-1"), base_of(request)
+    path = base + quote(str(request.scope["path"]).removeprefix(base))
+    address = f"{path}?{query}" if query else path
     given = {"now": console.store.now(), "frame": frame, "here": here, "live": live, "address": address, **values}
     return page(request, template, **given)
 

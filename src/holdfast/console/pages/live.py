@@ -67,6 +67,11 @@ class Live:
         self._shared_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    @property
+    def last(self) -> Overview | None:
+        """The last overview, however old; the ledger is not read."""
+        return self._made
+
     def groups(self) -> FailedGroups:
         """Return the failures in groups, at most SHARED_S old."""
         with self._lock:

@@ -11,6 +11,7 @@ import shlex
 import msgspec
 
 from holdfast.console.views.links import path
+from holdfast.console.views.next_steps import NextStep
 from holdfast.console.views.replays import ReplayLook
 from holdfast.console.views.words import counted, number
 from holdfast.core.authority import Act
@@ -54,6 +55,7 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     hidden: tuple[tuple[str, str], ...] = ()
     fields: tuple[Field, ...] = ()
     command: str = ""
+    links: tuple[NextStep, ...] = ()
 
 
 REASON = Field(name="reason", label="Reason", kind="textarea", help="It is stored in the journal with your name.")
@@ -240,9 +242,11 @@ def _grant_field(grant: Grant | None) -> tuple[tuple[str, str], ...]:
 
 def request_grant(act: str, target: str, *, back: str, plan: str = "", waiting: Grant | None = None) -> Confirmation:
     """Return the page that requests a grant for one act on one target."""
-    facts = ("Another person must approve it before the act.",)
+    facts: tuple[str, ...] = ("Another person must approve it before the act.",)
+    links: tuple[NextStep, ...] = ()
     if waiting is not None:
-        facts = (f"Grant {waiting.grant_id} for this already waits for an approver: see /grants/{waiting.grant_id}.",)
+        facts = (f"Grant {waiting.grant_id} for this already waits for an approver.",)
+        links = (NextStep(f"Grant {waiting.grant_id}", f"/grants/{waiting.grant_id}"),)
     return Confirmation(
         title="Request a grant",
         subject=f"{act} of {target}",
@@ -265,6 +269,7 @@ def request_grant(act: str, target: str, *, back: str, plan: str = "", waiting: 
         ),
         command=f"holdfast grant request {act} {shlex.quote(target)} --executor NAME"
         " --rollback-plan TEXT --reason TEXT",
+        links=links,
     )
 
 
