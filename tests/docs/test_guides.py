@@ -28,6 +28,10 @@ def test_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_console(DOCS / "schedules.md", tmp_path, monkeypatch, steps_min=8)
 
 
+def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_console(DOCS / "limits.md", tmp_path, monkeypatch, steps_min=9)
+
+
 def test_unique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_console(DOCS / "unique.md", tmp_path, monkeypatch, steps_min=5)
 
