@@ -244,7 +244,7 @@ def fill(url: str, *, environment: str = "dev", minutes: int = MINUTES, now: dat
 def main() -> None:
     """Serve a console over a new scene."""
     from holdfast.console.app import create_app
-    from holdfast.console.server import serve
+    from holdfast.console.server import listening, serve
     from holdfast.console.settings import PORT, ConsoleSettings, local_origins
 
     folder, *port = sys.argv[1:]
@@ -252,7 +252,7 @@ def main() -> None:
     ledger, _ = fill(f"sqlite:///{Path(folder).resolve() / 'weather.db'}")
     settings = ConsoleSettings(origins=local_origins("127.0.0.1", number), open_to_all=True)
     print(f"http://127.0.0.1:{number}")
-    serve(create_app(ledger, settings), host="127.0.0.1", port=number)
+    serve(create_app(ledger, settings), [listening("127.0.0.1", number)])
 
 
 if __name__ == "__main__":

@@ -25,6 +25,12 @@ def test_a_person_logs_in_and_out(local_site: Site) -> None:
         assert ann.get("/").status_code == 303
 
 
+def test_a_person_who_has_logged_in_needs_no_login_page(local_site: Site) -> None:
+    with local_site.person("ann") as ann:
+        assert ann.get("/login?next=/jobs").headers["location"] == "/jobs"
+        assert ann.get("/login?next=https://evil.example").headers["location"] == "/"
+
+
 def test_without_a_session_a_page_leads_to_the_login_and_back(local_site: Site) -> None:
     with local_site.client() as client:
         answer = client.get("/?q=1", follow_redirects=False)

@@ -19,7 +19,7 @@ import pytest
 from holdfast.console import app as application
 from holdfast.console import server
 from holdfast.console.security.callers import Role
-from tests.cli.commands import PROGRAM, clean_environment
+from tests.cli.commands import PROGRAM, clean_environment, holdfast
 from tests.console.serving import PATIENCE_S, closed_by_server, free_port, served
 from tests.console.sites import PASSWORD, Site
 from tests.support.ledgers import new_ledger
@@ -156,6 +156,33 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < ends
         time.sleep(0.02)
+
+
+@pytest.mark.attack("input")
+def test_a_stream_ends_with_the_session_of_its_reader(
+    tmp_path: Path, new_sqlite_ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast.console.pages import live
+
+    monkeypatch.setattr(live, "PING_S", 0.1)
+    monkeypatch.setattr(live, "SNAPSHOT_S", 0.1)
+    port = free_port()
+    site = Site(new_sqlite_ledger, tmp_path, origins=(f"http://127.0.0.1:{port}",))
+    with served(site, port), socket.create_connection(("127.0.0.1", port), timeout=30) as stream:
+        stream.sendall(stream_head(port))
+        assert stream.recv(16).startswith(b"HTTP/1.1 200")
+        wait_for(lambda: site.app.state.live._streams == 1)
+        site.accounts.disable("ann")
+        wait_for(lambda: site.app.state.live._streams == 0)
+    site.close()
+
+
+def test_a_port_that_is_taken_is_an_error_with_a_next_step(tmp_path: Path, new_sqlite_ledger: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        answer = holdfast("console", "--db", new_sqlite_ledger, "--port", port, "--json")
+    assert (answer.code, answer.json["error_code"]) == (2, "bad_input")
+    assert answer.json["context"]["port"] == int(port)
 
 
 def test_a_console_stops_while_a_stream_is_open(tmp_path: Path, new_sqlite_ledger: str) -> None:

@@ -70,6 +70,10 @@ class Console:
             )
         self.limiter.succeeded(name, address)
 
+    def still_known(self, caller: Caller) -> bool:
+        """Return whether the session of a caller has not ended; for streams, which outlive their request."""
+        return self.sessions is None or self.sessions.caller(caller.session_id, used=False) is not None
+
     def close(self) -> None:
         """Close the file of accounts; the ledger belongs to the caller of `create_app`."""
         if self._database is not None:

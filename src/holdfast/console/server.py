@@ -6,10 +6,13 @@ Invariants: a client that does not send its request in time is cut off; a stop t
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from holdfast.core.errors import InputError
 
 HEAD_S = 10.0  # for the head of a request
 STOP_S = 3
@@ -59,6 +62,19 @@ def server(app: Any, *, host: str, port: int, proxies: tuple[str, ...] = ()) -> 
     return uvicorn.Server(config)
 
 
-def serve(app: Any, *, host: str, port: int, proxies: tuple[str, ...] = ()) -> None:
-    """Serve until the process is stopped."""
-    asyncio.run(server(app, host=host, port=port, proxies=proxies).serve())
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address; raise InputError if that is not possible."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise InputError(
+            f"Cannot listen on {host}, port {port}: {error.strerror or error}.",
+            next_step="Choose another address with --host, or another port with --port.",
+            context={"host": host, "port": port},
+        ) from None
+
+
+def serve(app: Any, sockets: list[socket.socket], *, proxies: tuple[str, ...] = ()) -> None:
+    """Serve on sockets that listen already, until the process is stopped."""
+    host, port = sockets[0].getsockname()[:2]
+    asyncio.run(server(app, host=host, port=port, proxies=proxies).serve(sockets=sockets))

@@ -95,21 +95,22 @@ def serve(
         open_to_all=loopback and not origin and not accounts.exists(),
         loopback=loopback and not origin,
     )
-    create_app, run = _application()
-    with location.ledger() as ledger:
+    create_app, listening, run = _application()
+    with location.ledger() as ledger, listening(host, port) as socket:
         app = create_app(ledger, settings)
         how = "without accounts: this is a dev ledger" if settings.open_to_all else f"accounts in {accounts}"
         url = f"{settings.origins[0]}{base_path}/"
         value = {"url": url, "accounts": None if settings.open_to_all else str(accounts), "read_only": read_only}
         output.answer(value, lambda: output.line(f"Console at {url} ({how}). Stop it with Ctrl-C."), as_json=as_json)
         sys.stdout.flush()
-        run(app, host=host, port=port, proxies=tuple(proxy or ()))
+        run(app, [socket], proxies=tuple(proxy or ()))
     return None
 
 
-def _application() -> tuple[Any, Any]:
+def _application() -> tuple[Any, Any, Any]:
     try:
         from holdfast.console.app import create_app  # noqa: PLC0415 - an extra
+        from holdfast.console.server import listening  # noqa: PLC0415 - the same
         from holdfast.console.server import serve as run  # noqa: PLC0415 - the same
     except ModuleNotFoundError as error:
         raise ExtraMissingError(
@@ -117,7 +118,7 @@ def _application() -> tuple[Any, Any]:
             next_step="Install it with: pip install 'holdfast[console]'",
             context={"package": error.name},
         ) from None
-    return create_app, run
+    return create_app, listening, run
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from holdfast.console.context import Console
 from holdfast.console.injected import CallerHere, ConsoleHere
 from holdfast.console.problems import PROBLEM_JSON, Problem
 from holdfast.console.security.callers import Caller, Permission
+from holdfast.core.errors import HoldfastError, StoreUnavailableError
 from holdfast.core.machines import JOB, JobState
 from holdfast.scheduling.schedules import active
 from holdfast.store.verbs.alive import alive_workers
@@ -207,8 +208,11 @@ class LedgerRoutes(Controller):
     )
     def ready(self, console: ConsoleHere) -> HealthAnswer:
         """Return ok if the database answers."""
-        with console.store.reading() as reading:
-            reading.settings.read()
+        try:
+            with console.store.reading() as reading:
+                reading.settings.read()
+        except HoldfastError:  # its words may name a host or a file, and anyone may call this
+            raise StoreUnavailableError("The database does not answer.") from None
         return HealthAnswer(status="ok")
 
 

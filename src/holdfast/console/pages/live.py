@@ -2,7 +2,7 @@
 
 Invariants: however many viewers there are, the ledger is read once in SNAPSHOT_S, and only while there are any; the
 last snapshot stays while the database is away, with its time; a stream ends after STREAM_S, so that its reader is known
-anew.
+anew, and within PING_S of the end of its reader's session.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from datetime import datetime
 from litestar.response.sse import ServerSentEventMessage
 
 from holdfast.console.context import Console
+from holdfast.console.security.callers import Caller
 from holdfast.console.templating import rendered
 from holdfast.console.views.activity import Activity, last_hour
 from holdfast.console.views.failures import SHARED_S, FailedGroups, failure_groups
@@ -114,15 +115,15 @@ class Live:
 
     # -- streams ------------------------------------------------------------------------------------------------------
 
-    async def stream(self, page: str, base: str) -> AsyncIterator[ServerSentEventMessage]:
+    async def stream(self, page: str, base: str, caller: Caller) -> AsyncIterator[ServerSentEventMessage]:
         """Yield what changes on a page, every SNAPSHOT_S; raise GovernanceError if there are too many streams."""
         if self._streams >= STREAMS_MAX:
             raise GovernanceError(
                 f"{STREAMS_MAX} pages are live already.", code="streams_exhausted", next_step="Reload the page later."
             )
-        return self._events(page, base)
+        return self._events(page, base, caller)
 
-    async def _events(self, page: str, base: str) -> AsyncIterator[ServerSentEventMessage]:
+    async def _events(self, page: str, base: str, caller: Caller) -> AsyncIterator[ServerSentEventMessage]:
         ends, pinged = time.monotonic() + STREAM_S, time.monotonic()
         self._streams += 1  # here: a stream whose reader is gone before it begins is never counted
         try:
@@ -144,6 +145,8 @@ class Live:
                             yield ServerSentEventMessage(event="tick", data=str(snapshot.view.at))
                 if time.monotonic() - pinged >= PING_S:
                     pinged = time.monotonic()
+                    if not await asyncio.to_thread(self._console.still_known, caller):
+                        return
                     yield ServerSentEventMessage(comment="ping")
         finally:
             self._streams -= 1

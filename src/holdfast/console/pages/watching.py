@@ -39,8 +39,9 @@ class OverviewPage(Page):
         """Stream what changes on the overview, or when the other live pages change."""
         if name not in LIVE:
             raise NotFoundException
-        request.scope["state"]["caller"].require_unlimited()
-        return ServerSentEvent(await live_of(request).stream(name, base_of(request)))
+        caller = request.scope["state"]["caller"]
+        caller.require_unlimited()
+        return ServerSentEvent(await live_of(request).stream(name, base_of(request), caller))
 
     @get("/find", sync_to_thread=True)
     def find(self, request: AnyRequest, console: ConsoleHere) -> Template | Redirect:

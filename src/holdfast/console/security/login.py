@@ -40,15 +40,12 @@ class Login(Controller):
 
     @get("/login", sync_to_thread=True)
     def show(
-        self,
-        request: Request[Any, Any, Any],
-        console: ConsoleHere,
-        target: Annotated[str, QueryParameter(name="next")] = "",
+        self, request: Request[Any, Any, Any], target: Annotated[str, QueryParameter(name="next")] = ""
     ) -> Template | Redirect:
         """Show the login page; a console without accounts needs none."""
         base = base_of(request)
-        if console.sessions is None:
-            return Redirect(f"{base}/", status_code=303)
+        if request.scope["state"]["caller"] is not None:  # logged in, or at a console without accounts
+            return Redirect(local_path(target, base), status_code=303)
         return page(request, "login.html", next=local_path(target, base), problem=None)
 
     @post("/login", sync_to_thread=True)

@@ -39,8 +39,11 @@ class Sessions:
             )
         return session_id
 
-    def caller(self, session_id: str) -> Caller | None:
-        """Return the person of a session; None if there is no such session, or it has ended."""
+    def caller(self, session_id: str, *, used: bool = True) -> Caller | None:
+        """Return the person of a session; None if there is no such session, or it has ended.
+
+        A look that is not a request of the person (`used=False`) does not make the session last longer.
+        """
         digest, at = digest_of(session_id), now()
         rows = self._database.read(
             "SELECT s.account, s.csrf_token, s.created_at, s.seen_at, a.roles FROM sessions s"
@@ -52,7 +55,7 @@ class Sessions:
         account, csrf_token, created_at, seen_at, roles = map(str, rows[0])
         if time_from(seen_at) < at - IDLE or time_from(created_at) < at - LONGEST:
             return None
-        if time_from(seen_at) < at - SEEN:
+        if used and time_from(seen_at) < at - SEEN:
             with self._database.transaction() as connection:
                 connection.execute("UPDATE sessions SET seen_at = ? WHERE digest = ?", (time_text(at), digest))
         return Caller(
