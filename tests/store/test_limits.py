@@ -151,6 +151,20 @@ def test_a_claim_looks_past_jobs_that_have_no_room(verbs: Verbs, n: int) -> None
     assert found[-1] == last[0]
 
 
+def test_a_limited_claim_keeps_the_fair_order(verbs: Verbs) -> None:
+    limit(verbs, "queue:default", Limit(running=1))
+    [old] = submit(verbs, [1], priority=1)
+    verbs.clock.advance(3600)
+    new = submit(verbs, range(5), priority=3)
+    verbs.store.fair = True
+    order = []
+    for _ in range(6):
+        [attempt] = verbs.claim(1)
+        order.append(attempt.job_id)
+        complete(verbs, attempt)
+    assert order == [old, *new]
+
+
 # -- how a slot comes back --------------------------------------------------------------------------------------------
 
 

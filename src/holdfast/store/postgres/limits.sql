@@ -56,7 +56,7 @@ SELECT d.job_id, d.queue, d.operation, CASE WHEN :paths::json ->> d.operation IS
   FROM due d JOIN holdfast_calls c ON c.job_id = d.job_id ORDER BY d.priority DESC, d.due_at, d.job_id;
 
 -- name: limited_these
--- No SKIP LOCKED: who asks for one job wants to know whether it is to be had, so it waits and looks again.
+-- SKIP LOCKED: who holds the lock of the limits must not wait for who holds a job.
 SELECT j.job_id, j.queue, j.operation, CASE WHEN :paths::json ->> j.operation IS NOT NULL
     THEN (c.payload::json #> string_to_array(:paths::json ->> j.operation, '.'))::text END
   FROM json_array_elements_text(:rows) r JOIN holdfast_jobs j ON j.job_id = r::bigint
@@ -65,7 +65,7 @@ SELECT j.job_id, j.queue, j.operation, CASE WHEN :paths::json ->> j.operation IS
    AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
    AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
    AND (j.deadline_at IS NULL OR j.deadline_at > coalesce(:now, statement_timestamp()))
- ORDER BY j.job_id FOR NO KEY UPDATE OF j;
+ ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED;
 
 -- name: running_jobs
 SELECT j.job_id, j.queue, j.operation, CASE WHEN :paths::json ->> j.operation IS NOT NULL

@@ -41,12 +41,12 @@ class FairWrites(WritingVerbs):
     def claim(self, lease: Lease) -> list[Attempt]:
         """Lease up to n due jobs; return an attempt for each, in the fair order."""
         queues = list(dict.fromkeys(lease.queues))
-        ids = self._shared(queues, max(lease.n, 0))
+        ids = self.shared(queues, max(lease.n, 0))
         won = self._session.executions.claim_these(ids, lease) if ids else []
         place = {job_id: index for index, job_id in enumerate(ids)}
         return sorted(won, key=lambda attempt: place[attempt.job_id])
 
-    def _shared(self, queues: Sequence[str], n: int) -> list[int]:
+    def shared(self, queues: Sequence[str], n: int) -> list[int]:
         """Return the jobs to claim: by the shares of the queues first, and then whatever is due."""
         weighted = weights(self._session)
         if not weighted.keys() & set(queues):

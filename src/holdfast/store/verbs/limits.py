@@ -107,11 +107,18 @@ class LimitWrites(LimitReads, WritingVerbs):
         now, rules = self._lock(), self.rules()
         self._admit(rules, now, self._session.freed)
         self._wake(rules, now)
-        queues = encoded(list(dict.fromkeys(lease.queues)))
-        claimed = self._claim(lease, rules, now, lambda n: self._candidates("limited_jobs", rules, queues=queues, n=n))
+        claimed = self._claim(lease, rules, now, lambda n: self._due(list(dict.fromkeys(lease.queues)), rules, n))
         if len(claimed) < lease.n and self._must_sweep(now):
             self.sweep(rules, now)
         return claimed
+
+    def _due(self, queues: list[str], rules: Rules, n: int) -> list[Candidate]:
+        """Return the first due jobs, in the fair order where that is used."""
+        if not self._store.fair:
+            return self._candidates("limited_jobs", rules, queues=encoded(queues), n=n)
+        place = {job_id: index for index, job_id in enumerate(self._session.fair.shared(queues, n))}
+        found = self._candidates("limited_these", rules, rows=encoded(sorted(place)))
+        return sorted(found, key=lambda job: place[job.job_id])
 
     def _must_sweep(self, now: datetime) -> bool:
         """Return whether it is this process that sweeps now: one of the fleet does, in each period."""
@@ -130,8 +137,8 @@ class LimitWrites(LimitReads, WritingVerbs):
         if not rules:
             return []
         ids = encoded(sorted(set(job_ids)))
-        found = self._candidates("limited_these", rules, rows=ids)  # locks the jobs, before it locks the limits
         now = self._lock()
+        found = self._candidates("limited_these", rules, rows=ids)
         self._admit(rules, now, self._session.freed)
         wanted = msgspec.structs.replace(lease, n=len(found))
         return self._claim(wanted, rules, now, lambda _: found)
