@@ -49,3 +49,13 @@ def test_limits_are_set_listed_shown_and_removed(url: str) -> None:
 def test_what_cannot_be_done_is_said(url: str, given: list[str], code: str) -> None:
     done = limits(url, *given)
     assert done.error_code == code
+
+
+def test_a_queue_gets_a_weight_and_loses_it(url: str) -> None:
+    why = ("--reason", "more", "--db", url, "--json")
+    assert holdfast("queues", "weight", "default", "3", *why).json == {"queue": "default", "weight": 3, "changed": True}
+    [listed] = holdfast("queues", "--db", url, "--json").json
+    assert listed["weight"] == 3
+    assert holdfast("queues", "weight", "default", "--off", *why).json["changed"]
+    assert holdfast("queues", "weight", "default", *why).error_code == "bad_input"
+    assert holdfast("queues", "weight", "default", "0", *why).error_code == "flow_invalid"

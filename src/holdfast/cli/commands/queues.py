@@ -10,7 +10,9 @@ import typer
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.commands.limits import Burst, Rate, Reason, Running, changed, limit_value
+from holdfast.cli.options import actor
 from holdfast.cli.output import Column
+from holdfast.core.errors import InputError
 from holdfast.core.limits import checked, limit_of
 from holdfast.core.machines import JobState
 from holdfast.core.records import time_text
@@ -18,6 +20,7 @@ from holdfast.explain.values import row_value
 from holdfast.store import Store
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.alive import alive_workers
+from holdfast.store.verbs.fair import WEIGHT_DEFAULT, weights
 from holdfast.store.verbs.gate import limits as depth_limits
 from holdfast.store.verbs.known_queues import known_queues
 from holdfast.store.verbs.lists import WorkerRow
@@ -47,7 +50,7 @@ def _queues(reading: Reading, now: datetime) -> list[dict[str, Any]]:
     names, paused, alive = known_queues(reading), set(reading.queues.paused()), alive_workers(reading, now)
     counts, oldest, depths = reading.counts.current(), reading.lists.oldest_due(names), depth_limits(reading)
     ended, rules = reading.lists.ended_lately(now - timedelta(seconds=60)), reading.limits.rules()
-    parked = Counter[str]()
+    weighted, parked = weights(reading), Counter[str]()
     for _, queue, jobs in reading.limits.waiting(PARKED_BUCKETS):
         parked[queue] += jobs
     return [
@@ -64,6 +67,7 @@ def _queues(reading: Reading, now: datetime) -> list[dict[str, Any]]:
             "ended_a_minute": ended.get(name, 0),
             "limit": limit_value(rules.get(f"queue:{name}")),
             "depth_max": depths.get(name),
+            "weight": weighted.get(name, WEIGHT_DEFAULT),
         }
         for name in names
     ]
@@ -89,6 +93,30 @@ def limit_queue(
     if off:
         return changed(store, subject, None, reason)
     return changed(store, subject, checked(subject, limit_of(running=running, rate=rate, burst=burst)), reason)
+
+
+@queues.command(name="weight")
+@command(Location.open)
+def weigh_queue(
+    store: Store[Any],
+    *,
+    queue: Queue,
+    weight: Annotated[float | None, typer.Argument(metavar="WEIGHT", help="Share of the queue, such as 3.")] = None,
+    off: Annotated[bool, typer.Option("--off", help="Remove the weight: the queue has 1 again.")] = False,
+    reason: Reason,
+) -> Answer:
+    """Set which share of the claims of a worker of several queues a queue gets.
+
+    Example: holdfast queues weight orders 3 --reason 'orders before reports'
+    """
+    from holdfast.scheduling.fair import save_weight  # noqa: PLC0415 - the other commands need nothing of it
+
+    if off == (weight is not None):
+        raise InputError("Give a weight or --off.", next_step=f"holdfast queues weight {queue} 3 --reason TEXT")
+    with store.transaction() as transaction:
+        was_changed = save_weight(transaction, queue, weight, actor=actor(), reason=reason)
+    value = {"queue": queue, "weight": WEIGHT_DEFAULT if weight is None else weight, "changed": was_changed}
+    return Answer(value, output.clean(f"Queue {queue} has the weight {value['weight']:g}."))
 
 
 def _print_queues(found: Sequence[dict[str, Any]], now: datetime) -> None:
@@ -118,6 +146,7 @@ def _print_queues(found: Sequence[dict[str, Any]], now: datetime) -> None:
 def _limits_text(row: dict[str, Any]) -> str:
     limit = row["limit"]
     parts = [f"{limit['running']} at once" if limit["running"] else "", limit["rate"] or ""]
+    parts.append("" if row["weight"] == WEIGHT_DEFAULT else f"weight {row['weight']:g}")
     parts.append("" if row["depth_max"] is None else f"{row['depth_max']} waiting")
     return ", ".join(filter(None, parts))
 
