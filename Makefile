@@ -89,6 +89,7 @@ verify: lint type check-lock ## lint, types, and that generated files are up to 
 	$(BIN)/python -m tests.support.conformance --check
 	$(BIN)/python -m holdfast.diagrams docs/machines.md --check
 	$(BIN)/python -m holdfast.model --check docs/models.md
+	$(BIN)/python -m holdfast.model.specs --check specs
 	$(BIN)/python -m tests.support.golden --check
 
 conformance: setup ## write docs/conformance.md: the tests of each clause
@@ -116,6 +117,7 @@ golden: setup ## rewrite the golden files
 docs: conformance golden ## regenerate the generated documentation
 	$(BIN)/python -m holdfast.diagrams docs/machines.md
 	$(BIN)/python -m holdfast.model --write docs/models.md
+	$(BIN)/python -m holdfast.model.specs specs
 
 lock: $(BIN)/python ## regenerate requirements.lock; LOCK_ARGS=--upgrade for newer versions
 	$(PIP) install -q $(UV)

@@ -81,6 +81,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             "NOT TESTED: promtool is not installed, so metrics and alert rules were not checked by it."
             " On Debian: apt-get install prometheus"
         )
+    if not os.environ.get("TLA2TOOLS_JAR"):
+        terminalreporter.write_line(
+            "NOT TESTED: TLA2TOOLS_JAR names no tla2tools.jar, so TLC did not run specs/; our own checker did."
+        )
     if not os.environ.get("HOLDFAST_NOAA_FILES"):
         terminalreporter.write_line(
             "NOT TESTED: HOLDFAST_NOAA_FILES names no directory, so the readers did not see the real files that"
