@@ -161,7 +161,11 @@ def _built(target: str, name: str | None) -> Any:
     if not isinstance(found, typer.Typer):
         function, found = found, typer.Typer(add_completion=False)
         found.command(name)(function)
-    return quick(get_command(found))
+    from holdfast.cli.examples import add_examples  # noqa: PLC0415 - with the first command that is built
+
+    made = get_command(found)
+    add_examples(made, name or "")
+    return quick(made)
 
 
 class _Trivial:

@@ -16,7 +16,7 @@ def doctor(store: Store[Any]) -> Answer:
     """Look for problems of this machine and of the database.
 
     Clock, disk space, write-ahead log, versions, dead rows, pooler, durability, workers and queues; each finding has a
-    code and a next step. Exit code 1 if there is a finding. Example: holdfast doctor --db work.db
+    code and a next step. Exit code 1 if there is a finding.
     """
     found = diagnose(store)
     value = {"ok": not found.findings, **msgspec.to_builtins(found)}

@@ -16,10 +16,7 @@ from holdfast.store import Store
 
 @command(Location.open)
 def status(store: Store[Any]) -> Answer:
-    """Show queues, workers, throughput and the ledger in one report.
-
-    Example: holdfast status --db work.db
-    """
+    """Show queues, workers, throughput and the ledger in one report."""
     report = status_of(store)
     return Answer(report, lambda: _print(report))
 
@@ -28,7 +25,7 @@ def status(store: Store[Any]) -> Answer:
 def health(store: Store[Any]) -> Answer:
     """Check whether a ledger is healthy.
 
-    Exit code 0: healthy; 1: a check warns; 4: the database is out of reach. Example: holdfast health --db work.db
+    Exit code 0: healthy; 1: a check warns; 4: the database is out of reach.
     """
     checks = health_of(store)
     healthy = all(check.status == "ok" for check in checks)
@@ -60,7 +57,7 @@ def top(
 ) -> Answer | None:
     """Watch queues, workers and throughput live.
 
-    Ctrl-C ends it. With --once or --json, or without a terminal, it prints the view once. Example: holdfast top --once
+    Ctrl-C ends it. With --once or --json, or without a terminal, it prints the view once.
     """
     report = status_of(store)
     if once or as_json or not sys.stdout.isatty():

@@ -1,0 +1,117 @@
+"""An example for the help of each command, and for each act how it is undone, or that it cannot be.
+
+Invariants: an example is a command line that the command accepts; what only reads has no second part.
+"""
+
+from typing import Any, NamedTuple
+
+
+class Example(NamedTuple):
+    """A command line after `holdfast`, and for an act how it is undone."""
+
+    line: str
+    undo: str | None = None
+
+
+FINAL = "This cannot be undone."
+WORK = "--db work.db"
+EXAMPLES = {
+    "init": Example(f"init {WORK}", "To undo it, delete the new file, or drop the schema."),
+    "migrate": Example(f"migrate {WORK}", "This cannot be undone: create a snapshot first."),
+    "machines": Example("machines job"),
+    "submit": Example("""submit thumbnail '{"path": "a.png"}' --client web --key a.png""", "Undo: holdfast cancel ID"),
+    "jobs": Example("jobs --state failed --queue mail"),
+    "show": Example("show 558 --traceback"),
+    "explain": Example("explain 558"),
+    "worker": Example(
+        "worker shop:ledger --concurrency 16", "Stop it with Ctrl-C: running jobs end or are given back."
+    ),
+    "cancel": Example("cancel 558 --reason 'ordered twice'", "Undo: holdfast quarantine release 558"),
+    "revoke": Example(
+        "revoke 558 --reason 'it hangs'", "This cannot be undone; the job runs again if attempts are left."
+    ),
+    "retry": Example("retry 558 --reason 'the disk is back'", "Undo, while it is pending: holdfast cancel 558"),
+    "pause": Example("pause --queue mail --reason 'the service is down'", "Undo: holdfast resume --queue mail"),
+    "resume": Example("resume --queue mail --reason 'the service is back'", "Undo: holdfast pause --queue mail"),
+    "limit": Example("limit --queue mail --depth 10000", "Undo: holdfast limit --queue mail --off"),
+    "erase": Example("erase 558 --reason 'request 12 of the user'", FINAL),
+    "queues": Example("queues"),
+    "workers": Example("workers --all"),
+    "metrics": Example(f"metrics {WORK}"),
+    "status": Example(f"status {WORK}"),
+    "health": Example(f"health {WORK} --json"),
+    "top": Example(f"top {WORK} --every 5"),
+    "doctor": Example(f"doctor {WORK}"),
+    "config show": Example("config show"),
+    "stats": Example("stats --at '2h ago'"),
+    "stalled": Example("stalled"),
+    "recover": Example("recover", FINAL),
+    "gc": Example("gc --dry-run", "Archived rows stay in the archive; what was deleted cannot be brought back."),
+    "check": Example("check --cheap"),
+    "repair": Example("repair", "A repair cannot be undone; it keeps what was there before as evidence."),
+    "environment": Example("environment stage --reason 'going live'", FINAL),
+    "snapshot create": Example("snapshot create work.snapshot"),
+    "snapshot restore": Example(
+        "snapshot restore work.snapshot --db new.db --reason 'moved' --operator ann", "Undo: delete the new ledger."
+    ),
+    "snapshot diff": Example("snapshot diff a.snapshot b.snapshot"),
+    "snapshot verify": Example("snapshot verify work.snapshot"),
+    "audit verify": Example("audit verify --head head.json"),
+    "audit head": Example("audit head --json"),
+    "audit keygen": Example("audit keygen bob", "Undo: delete the two files."),
+    "audit export": Example("audit export --out history.jsonl"),
+    "schedules list": Example("schedules list"),
+    "schedules add": Example(
+        """schedules add nightly '0 3 * * *' report '{}' --reason 'asked by sales'""", "Undo: holdfast schedules remove"
+    ),
+    "schedules pause": Example("schedules pause nightly --reason 'holiday'", "Undo: holdfast schedules resume nightly"),
+    "schedules resume": Example("schedules resume nightly --reason 'back'", "Undo: holdfast schedules pause nightly"),
+    "schedules trigger": Example("schedules trigger nightly", "Undo, while it is pending: holdfast cancel ID"),
+    "schedules remove": Example("schedules remove nightly --reason 'not needed'", "Undo: holdfast schedules add"),
+    "schedules history": Example("schedules history nightly"),
+    "grant request": Example(
+        "grant request snapshot.restore ledger --executor ann --reason 'incident 7' --rollback-plan 'delete it'",
+        "Undo: holdfast grant revoke ID",
+    ),
+    "grant approve": Example(
+        "grant approve 2 --as bob --reason 'looked'", "Undo, until it is used: holdfast grant revoke 2"
+    ),
+    "grant revoke": Example("grant revoke 2 --reason 'not needed'", "This cannot be undone: request another grant."),
+    "quarantine list": Example("quarantine list --limit 20"),
+    "quarantine show": Example("quarantine show 558"),
+    "quarantine add": Example(
+        "quarantine add 558 --code manual --reason 'poison'", "Undo: holdfast quarantine release 558"
+    ),
+    "quarantine release": Example(
+        "quarantine release 558 --reason 'mended' --operator ann", "Undo, while it is pending: holdfast cancel 558"
+    ),
+    "quarantine purge": Example("quarantine purge --older-than 90d", FINAL),
+    "switch throw": Example("switch throw operation:mail --reason 'it floods'", "Undo: holdfast switch lift"),
+    "switch lift": Example("switch lift operation:mail --reason 'mended'", "Undo: holdfast switch throw"),
+    "switch list": Example("switch list"),
+    "replay dry-run": Example("replay dry-run --created-after '2h ago' --queue mail"),
+    "replay run": Example(
+        "replay run --created-after '2h ago' --queue mail --reason manual_replay",
+        "Undo, for the rest: holdfast replay stop",
+    ),
+}
+
+
+def add_examples(command: Any, path: str) -> None:
+    """Add the example to the help of a command, or to those of all commands of a group."""
+    for name, one in getattr(command, "commands", {}).items():
+        add_examples(one, f"{path} {name}")
+    if hasattr(command, "commands") and not command.invoke_without_command:
+        return
+    example = EXAMPLES.get(path) or Example(_usual(command, path))
+    command.epilog = "\n\n".join(filter(None, [f"Example: holdfast {example.line}", example.undo, command.epilog]))
+
+
+def _usual(command: Any, path: str) -> str:
+    """Return a command line with what a command must be given."""
+    words = [path]
+    for param in command.params:
+        if param.required:
+            value = (getattr(param, "metavar", None) or param.name or "").strip("[]{}").upper()
+            words.append(value if param.param_type_name == "argument" else f"{param.opts[0]} {value}")
+    return " ".join(words)

@@ -1,0 +1,45 @@
+"""The help of each command has an example that the command accepts, and each act says how it is undone."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from holdfast.cli.app import COMMANDS, Lazy
+from holdfast.cli.examples import EXAMPLES
+from tests.cli.test_docs_cli import EVERY, paths
+
+LEAVES = [path for name, command in EVERY.items() for path in paths(command, name)]
+
+
+def leaf(path: str) -> Any:
+    name, *rest = path.split()
+    found: Any = Lazy(name, COMMANDS[name]).load()
+    for word in rest:
+        found = found.commands[word]
+    return found
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_help_has_an_example(path: str) -> None:
+    assert f"Example: holdfast {path}" in leaf(path).epilog
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_the_command_accepts_its_example(path: str) -> None:
+    words = shlex.split(EXAMPLES[path].line)
+    assert words[: len(path.split())] == path.split()
+    leaf(path).make_context(path, words[len(path.split()) :], resilient_parsing=False)
+
+
+def test_examples_are_of_commands_that_exist() -> None:
+    assert EXAMPLES.keys() <= set(LEAVES)
+
+
+@pytest.mark.parametrize(
+    "path", ["submit", "cancel", "retry", "pause", "resume", "limit", "erase", "gc", "recover", "schedules remove"]
+)
+def test_an_act_says_how_it_is_undone_or_that_it_cannot_be(path: str) -> None:
+    assert any(word in leaf(path).epilog for word in ("Undo", "undone", "brought back"))
