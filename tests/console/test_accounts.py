@@ -21,7 +21,7 @@ from holdfast.console.security.tokens import Tokens
 from holdfast.console.settings import ConsoleSettings, is_loopback, local_origins
 from holdfast.core.errors import InputError, RefusedError
 from tests.cli.commands import holdfast
-from tests.console.sites import ORIGIN, PASSWORD, Site
+from tests.console.sites import ORIGIN, PASSWORD, Person, Site
 from tests.support.ledgers import new_store
 
 STDIN = f"{PASSWORD}\n".encode()
@@ -141,6 +141,21 @@ def test_a_dev_ledger_on_loopback_needs_no_login_but_its_forms_are_protected(
         assert client.post("/queues/default/pause", data=form, headers={"Origin": ORIGIN}).status_code == 403
         assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
         assert client.get("/api/v1/jobs", headers={"Authorization": "Bearer hf_x"}).status_code == 401
+    site.close()
+
+
+@pytest.mark.attack("input")
+def test_a_console_without_accounts_changes_nothing_once_its_ledger_is_no_dev_ledger(
+    new_sqlite_ledger: str, tmp_path: Path
+) -> None:
+    site = Site(new_sqlite_ledger, tmp_path, open_to_all=True)
+    with site.client() as client:
+        person = Person(client)
+        assert person.post("/queues/default/pause", reason="x").status_code == 303
+        raised = holdfast("environment", "stage", "--reason", "going live", "--db", new_sqlite_ledger)
+        assert raised.code == 0
+        refused = person.post("/switches/operation:noop/throw", reason="x")
+        assert (refused.status_code, "<code>refused</code>" in refused.text) == (409, True)
     site.close()
 
 

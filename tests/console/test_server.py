@@ -200,12 +200,12 @@ def test_the_command_serves_until_it_is_stopped(tmp_path: Path, new_sqlite_ledge
     command = [*PROGRAM, "console", "--db", new_sqlite_ledger, "--port", str(port), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=clean_environment()) as child:
         assert child.stdout is not None
-        told = json.loads(child.stdout.readline())
-        assert (told["url"], told["accounts"]) == (f"http://127.0.0.1:{port}/", None)
+        answer = json.loads(child.stdout.readline())
+        assert (answer["url"], answer["accounts"]) == (f"http://127.0.0.1:{port}/", None)
 
         def answers() -> bool:
             try:
-                return httpx.get(f"{told['url']}api/v1/ready").status_code == 200
+                return httpx.get(f"{answer['url']}api/v1/ready").status_code == 200
             except httpx.ConnectError:
                 return False
 

@@ -106,7 +106,7 @@ def _refused(request: AnyRequest, error: HoldfastError) -> Response[Any]:
     problem = problem_of(error)
     if problem.code == "not_logged_in" and not _wants_json(request) and request.method == "GET":
         base = base_of(request)
-        return Redirect(f"{base}/login", query_params={"next": _asked_for(request)}, status_code=303)
+        return Redirect(f"{base}/login", query_params={"next": _wanted_page(request)}, status_code=303)
     return _answered(request, problem)
 
 
@@ -132,7 +132,7 @@ def _wants_json(request: AnyRequest) -> bool:
     return str(request.scope["path"]).startswith((API, console.settings.base_path + API))
 
 
-def _asked_for(request: AnyRequest) -> str:
+def _wanted_page(request: AnyRequest) -> str:
     query = request.scope["query_string"].decode("latin-1")
     path = base_of(request) + str(request.scope["path"]).removeprefix(base_of(request))
     return f"{path}?{query}" if query else path

@@ -59,6 +59,12 @@ class Console:
         roles = frozenset({Role.VIEWER, Role.OPERATOR, Role.APPROVER})
         return Caller(name=LOCAL, kind=CallerKind.OPEN, roles=roles, csrf_token=self._csrf_token)
 
+    def require_open(self) -> None:
+        """Raise RefusedError if the ledger is a dev ledger no more: then a console without accounts changes nothing."""
+        with self.store.reading() as reading:
+            self.environment = environment_of(reading)
+        self._require_harmless()
+
     def check_password(self, name: str, password: str, address: str) -> None:
         """Raise GovernanceError unless this is the password of an account that can log in; failures are limited."""
         self.limiter.begin(name, address)

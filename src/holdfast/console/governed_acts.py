@@ -232,21 +232,21 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ttl_s: int | None = None
 
 
-def request_grant(console: Console, caller: Caller, asked: GrantRequest) -> Grant:
+def request_grant(console: Console, caller: Caller, request: GrantRequest) -> Grant:
     """Request a grant and return the draft."""
-    why = reason_given(asked.reason)
+    why = reason_given(request.reason)
     caller.require_unlimited()
     wanted = Wanted(
-        act=asked.action,
-        target=asked.target,
+        act=request.action,
+        target=request.target,
         environment=console.environment,
-        executor=asked.executor or caller.actor,
-        plan=asked.plan,
-        manifest=asked.manifest,
+        executor=request.executor or caller.actor,
+        plan=request.plan,
+        manifest=request.manifest,
     )
-    ttl = TTL if asked.ttl_s is None else timedelta(seconds=asked.ttl_s)
+    ttl = TTL if request.ttl_s is None else timedelta(seconds=request.ttl_s)
     return grants.request(
-        console.store, wanted, requester=caller.actor, rollback_plan=asked.rollback_plan, reason=why, ttl=ttl
+        console.store, wanted, requester=caller.actor, rollback_plan=request.rollback_plan, reason=why, ttl=ttl
     )
 
 

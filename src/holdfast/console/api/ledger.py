@@ -211,7 +211,7 @@ class LedgerRoutes(Controller):
         try:
             with console.store.reading() as reading:
                 reading.settings.read()
-        except HoldfastError:  # its words may name a host or a file, and anyone may call this
+        except HoldfastError:  # its words may name a host or a file, and this route needs no token
             raise StoreUnavailableError("The database does not answer.") from None
         return HealthAnswer(status="ok")
 

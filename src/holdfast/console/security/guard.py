@@ -49,6 +49,8 @@ async def protect(connection: Connection, handler: BaseRouteHandler) -> None:
     unsafe = connection.scope.get("method", "GET") not in SAFE
     if unsafe and (caller is None or caller.kind is not CallerKind.TOKEN):
         await _require_own_page(connection, console, caller)
+        if caller is not None and caller.kind is CallerKind.OPEN:
+            await asyncio.to_thread(console.require_open)
     if permission is Permission.PUBLIC:
         return
     if caller is None:
