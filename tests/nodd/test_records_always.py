@@ -16,7 +16,7 @@ from holdfast import Ledger
 from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.engine.world import BETWEEN
 from holdfast.governance.releases import release
-from holdfast.nodd import ingest, stac
+from holdfast.nodd import ingest, validity
 from holdfast.nodd.admission import DECLARED, admit
 from holdfast.nodd.check.runner import check
 from holdfast.nodd.dataset import Datasets, shipped
@@ -145,7 +145,7 @@ def test_what_a_success_says_is_what_it_said_before_retention(
     assert not any(None in said(before[wal_id]) for wal_id in succeeded)
     # Of a unit that never succeeded there is nothing to be kept, and nothing is made up.
     broken = after[busy.broken]
-    assert (broken["status"], *said(broken)) == ("quarantined", *["unknown"] * 4, *[None] * 4)
+    assert (broken["status"], *said(broken)) == ("quarantined", "failed", *["unknown"] * 3, *[None] * 4)
 
 
 @pytest.mark.req("K-05", "K-12")
@@ -208,7 +208,7 @@ def test_an_item_that_was_refused_is_not_called_so_while_it_is_made_again(
 ) -> None:
     announce(ledger, GRIB, source)
     with monkeypatch.context() as patch:
-        patch.setattr(stac, "problems", lambda _item: ["it is not valid"])
+        patch.setattr(validity, "problems", lambda _item: ["it is not valid"])
         ledger.run_until_idle()
     seen = []
 
