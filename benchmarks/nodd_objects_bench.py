@@ -67,14 +67,17 @@ def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
             figures.append(json.loads(done.stdout))
     machine = {"machine": platform.platform(), "python": platform.python_version(), "quick": quick}
     path.write_text(json.dumps({**machine, "figures": figures}, indent=1) + "\n", encoding="utf-8")
-    table = Table("database", "side", "units/s", "requests a unit", "ratio", "target", box=SIMPLE)
+    table = Table("database", "side", "units/s", "requests a unit", "CPU ms a unit", "ratio", "target", box=SIMPLE)
     for figure in figures:
         for side, found in figure["sides"].items():
-            table.add_row(NAMES[figure["database"]], side, f"{found['per_s']:,.0f}", f"{found['requests']:.2f}", "", "")
+            cpu = f"{found['cpu_ms']:.1f}" if found["cpu_ms"] else ""
+            table.add_row(
+                NAMES[figure["database"]], side, f"{found['per_s']:,.0f}", f"{found['requests']:.2f}", cpu, "", ""
+            )
         for name, (of, target) in TARGETS.items():
             ratio = figure["ratios"][name]
             met = "met" if ratio >= target else "FALLS SHORT"
-            table.add_row(NAMES[figure["database"]], name, "", "", f"{ratio:.2f} of {of}", f"{target} {met}")
+            table.add_row(NAMES[figure["database"]], name, "", "", "", f"{ratio:.2f} of {of}", f"{target} {met}")
     Console(width=118).print(table)
 
 
@@ -83,7 +86,7 @@ def measure(database: str, url: str, *, quick: bool) -> Figure:
     rounds, units = (ROUNDS_QUICK, UNITS_QUICK) if quick else (ROUNDS, UNITS)
     data = samples.grib2(REFERENCE, 3)
     create_store(url).close()
-    taken: dict[str, list[tuple[float, float]]] = {}
+    taken: dict[str, list[tuple[float, float, float]]] = {}  # units a second, requests and CPU of this process a unit
     numbers = itertools.count()
 
     def notices(n: int) -> list[str]:
@@ -107,16 +110,19 @@ def measure(database: str, url: str, *, quick: bool) -> Figure:
                 else:
                     _admit(ledger, bodies)
                 server.requests()
-                taken.setdefault(side, []).append((n / work(), server.requests() / n))
+                cpu = time.process_time()
+                rate = n / work()
+                cpu_ms = (time.process_time() - cpu) / n * 1000
+                taken.setdefault(side, []).append((rate, server.requests() / n, cpu_ms))
             with _processes(ledger, server.endpoint, notices(few), 2) as work:
                 _admit(ledger, notices(units))
                 server.requests()
-                taken.setdefault("two processes", []).append((units / work(), server.requests() / units))
+                taken.setdefault("two processes", []).append((units / work(), server.requests() / units, 0.0))
         _require_items(ledger, next(numbers) - rounds * units)  # all but those of the loop
     medians = {
         side: {
-            "per_s": statistics.median(rate for rate, _ in found),
-            "requests": statistics.median(requests for _, requests in found),
+            name: statistics.median(one[number] for one in found)
+            for number, name in enumerate(("per_s", "requests", "cpu_ms"))
         }
         for side, found in taken.items()
     }
