@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from holdfast.core import printable, spans
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # Rich takes as long to import as the store does, and JSON ne
     from rich.text import Text
 
     from holdfast.cli.shell import LedgerFlags
+    from holdfast.core.steps import Steps
+
+T = TypeVar("T")
 
 STYLES = {
     "pending": "cyan",
@@ -266,7 +269,7 @@ def progress(*, as_json: bool) -> Iterator[Callable[[str, int, int], None] | Non
     def show(label: str, done: int, total: int) -> None:
         if label not in tasks:
             tasks[label] = bars.add_task(label, total=total or None)
-        bars.update(tasks[label], completed=done)
+        bars.update(tasks[label], completed=done, total=total or None)
         if not bars.live.is_started and time.monotonic() - began > SHOWN_AFTER_S:
             bars.start()
 
@@ -274,6 +277,21 @@ def progress(*, as_json: bool) -> Iterator[Callable[[str, int, int], None] | Non
         yield show
     finally:
         bars.stop()
+
+
+def shown_steps(label: str, steps: "Steps[T]", *, as_json: bool) -> "T":
+    """Run the steps of a long act under a progress bar, and return their result."""
+    with progress(as_json=as_json) as show:
+        done = 0
+        while True:
+            try:
+                left = next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            done += 1
+            if show is not None:
+                show(label, done, 0 if left is None else done + left)
 
 
 def size(n: int) -> str:

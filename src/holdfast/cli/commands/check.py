@@ -11,7 +11,7 @@ import typer
 
 from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS
 from holdfast.audit.check.findings import CheckReport, Severity, Violation
-from holdfast.audit.check.runner import check as run
+from holdfast.audit.check.runner import check_steps
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import Json
@@ -46,7 +46,8 @@ def check(
 
     Nothing is changed. The exit code is 1 if there is a violation of severity error.
     """
-    report = run(store, only=only or None, cheap=cheap, limit=limit)
+    steps = check_steps(store, only=only or None, cheap=cheap, limit=limit)
+    report = output.shown_steps("check", steps, as_json=as_json)
     beside = not (as_json or cheap or _is_unreadable(report)) and _has_nodd(store)
     return Answer(value(report), lambda: _print(report, cheap=cheap, beside=beside), 0 if report.ok else 1)
 

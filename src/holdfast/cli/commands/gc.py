@@ -42,6 +42,7 @@ def gc(
     show: Annotated[bool, typer.Option("--show", help="Print the policy.")] = False,
     operator: Annotated[str | None, word("--operator", OPERATOR_HELP)] = None,
     reason: Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")] = "retention",
+    as_json: bool = False,
 ) -> Answer:
     """Delete and archive data that is past its retention age.
 
@@ -59,7 +60,8 @@ def gc(
             retention.set_policy(store, policy, who=who, why=why)
         if settings or show:
             return Answer(row_value(policy), lambda: _print_policy(policy))
-        report = retention.gc(store, policy, who=who, why=why, dry_run=dry_run)
+        steps = retention.gc_steps(store, policy, who=who, why=why, dry_run=dry_run)
+        report = output.shown_steps("gc", steps, as_json=as_json)
     return Answer(msgspec.to_builtins(report), lambda: _print_report(report, policy))
 
 
