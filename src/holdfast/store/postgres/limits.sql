@@ -82,6 +82,13 @@ SELECT j.job_id, j.queue, j.operation, CASE WHEN :paths::json ->> j.operation IS
 INSERT INTO holdfast_slots (bucket, slot, job_id)
 SELECT r ->> 0, (r ->> 1)::integer, (r ->> 2)::bigint FROM json_array_elements(:rows) r;
 
+-- name: drop_slots
+-- A slot that the end of a job is freeing is left to it: that transaction may wait for the lock of the limits.
+DELETE FROM holdfast_slots s
+ USING (SELECT k.bucket, k.slot FROM holdfast_slots k
+         WHERE k.bucket = ANY (ARRAY(SELECT json_array_elements_text(:rows))) FOR UPDATE SKIP LOCKED) k
+ WHERE s.bucket = k.bucket AND s.slot = k.slot;
+
 -- name: write_buckets
 -- rows: bucket, tokens, at, wake_at
 INSERT INTO holdfast_buckets (bucket, tokens, at, wake_at)

@@ -44,9 +44,6 @@ DELETE FROM holdfast_slots
  WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.job_id = holdfast_slots.job_id AND j.lease_expires_at IS NOT NULL)
 RETURNING bucket;
 
--- name: drop_slots
-DELETE FROM holdfast_slots WHERE bucket IN (SELECT value FROM {each}(:rows));
-
 -- name: drop_buckets
 DELETE FROM holdfast_buckets WHERE bucket IN (SELECT value FROM {each}(:rows));
 

@@ -71,6 +71,9 @@ SELECT j.job_id, j.queue, j.operation,
 INSERT INTO holdfast_slots (bucket, slot, job_id)
 SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2 FROM json_each(:rows) r;
 
+-- name: drop_slots
+DELETE FROM holdfast_slots WHERE bucket IN (SELECT value FROM json_each(:rows));
+
 -- name: write_buckets
 -- rows: bucket, tokens, at, wake_at
 INSERT INTO holdfast_buckets (bucket, tokens, at, wake_at)
