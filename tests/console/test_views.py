@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast import Ledger
-from holdfast.console.views.activity import Activity, Bucket
+from holdfast.console.views.activity import Activity
 from holdfast.console.views.charts import Span, job_graph, ribbon, sparkline
 from holdfast.console.views.failures import CLOSES, OPENS, failure_groups, group_hash, group_page, pattern_of
 from holdfast.console.views.find import find_hits
@@ -31,7 +31,7 @@ from holdfast.console.views.workers import workers_view
 from holdfast.core.errors import InputError, JobNotFoundError, QueueUnknownError, RecordNotFoundError
 from holdfast.core.machines import JOB, JobState
 from holdfast.store.transaction import Reading
-from holdfast.store.verbs.watch import JobFilters, first_job_since, job_lines
+from holdfast.store.verbs.watch import JobFilters, JobMoves, first_job_since, job_lines
 from tests.console.scenes import NOW, Scene
 
 T = TypeVar("T")
@@ -401,10 +401,10 @@ def test_a_sparkline_stacks_failures_on_top() -> None:
 def test_levels_are_computed_backwards_from_the_present() -> None:
     minute = NOW.replace(second=0, microsecond=0)
     buckets = [
-        Bucket(minute, "a", "q", None, "pending", 5),
-        Bucket(minute, "a", "q", "pending", "running", 2),
-        Bucket(minute - timedelta(minutes=1), "a", "q", "running", "succeeded", 3),
-        Bucket(minute - timedelta(minutes=90), "a", "q", "running", "failed", 9),
+        JobMoves(minute, "a", "q", None, "pending", 5, NOW),
+        JobMoves(minute, "a", "q", "pending", "running", 2, NOW),
+        JobMoves(minute - timedelta(minutes=1), "a", "q", "running", "succeeded", 3, NOW),
+        JobMoves(minute - timedelta(minutes=90), "a", "q", "running", "failed", 9, NOW),
     ]
     activity = Activity(buckets, NOW)
     assert activity.level(JobState.PENDING, 10)[-3:] == [7, 7, 10]

@@ -78,6 +78,11 @@ class Live:
         with self._lock:
             return self._fresh_groups()
 
+    def activity(self) -> Activity:
+        """Return the moves of the last hour, at most SHARED_S old."""
+        with self._lock, self._console.store.reading() as reading:
+            return self._fresh_activity(reading, self._console.store.now())
+
     def overview(self) -> Overview:
         """Return the overview, at most SNAPSHOT_S old. Raise StoreError if the database is away and there is none."""
         with self._lock:

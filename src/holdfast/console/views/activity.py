@@ -6,35 +6,23 @@ present counts, so that the last value of a level is the present count.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from holdfast.core.machines import JobState
 from holdfast.store.transaction import Reading
-from holdfast.store.verbs.watch import recent_moves
+from holdfast.store.verbs.watch import JobMoves, recent_moves
 
 MINUTES = 60
 READ_MAX = 20_000  # entries of the journal that are read for one hour
 RATE_MINUTES = 5  # over which a rate is averaged
 
 
-class Bucket(NamedTuple):
-    """Moves of jobs of one operation and queue between two states in one minute."""
-
-    minute: datetime
-    operation: str
-    queue: str
-    source: str | None
-    target: str
-    n: int
-
-
 class Activity:
     """The moves of the last hour, by queue and by state; index 59 is the present minute."""
 
-    def __init__(self, buckets: Iterable[Bucket], now: datetime, since: datetime | None = None) -> None:
+    def __init__(self, buckets: Iterable[JobMoves], now: datetime, since: datetime | None = None) -> None:
         self.now = now
         self.since = since  # if the moves before this time are not known
         self._into: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
@@ -89,10 +77,7 @@ def last_hour(reading: Reading, now: datetime) -> Activity:
     """Return the moves of the last hour, as far as they are among the newest entries of the journal."""
     since = minute_of(now) - timedelta(minutes=MINUTES - 1)
     moves = recent_moves(reading, since, limit=READ_MAX)
-    counted: Mapping[tuple[datetime, str, str, str | None, str], int] = Counter(
-        (minute_of(move.at), move.operation, move.queue, move.source, move.target) for move in moves
-    )
     # Entries that are not moves of jobs are read too, so fewer moves than were read can be all that there are.
-    first = min((move.at for move in moves), default=now)
-    cut = len(moves) > READ_MAX // 2 and first > since + timedelta(minutes=1)
-    return Activity((Bucket(*key, n) for key, n in counted.items()), now, first if cut else None)
+    first = min((move.first_at for move in moves), default=now)
+    cut = sum(move.n for move in moves) > READ_MAX // 2 and first > since + timedelta(minutes=1)
+    return Activity(moves, now, first if cut else None)

@@ -6,6 +6,7 @@ Invariants: every drawing is made from the transition table; its texts are names
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from itertools import pairwise
 
 import msgspec
@@ -65,13 +66,19 @@ class MachinesView(msgspec.Struct, frozen=True, kw_only=True):
 
 def machines_view(reading: Reading) -> MachinesView:
     """Return the drawings of all machines."""
+    found = reading.counts.current()
     counts: Mapping[JobState, int] = {
-        state: sum(count.n for count in reading.counts.current() if count.state is state) for state in JobState
+        state: sum(count.n for count in found if count.state is state) for state in JobState
     }
-    others = tuple(draw(diagram) for diagram in diagrams() if diagram.name != "JOB")
     return MachinesView(
-        job=job_graph(counts=counts), counts={state.value: n for state, n in counts.items()}, drawings=others
+        job=job_graph(counts=counts), counts={state.value: n for state, n in counts.items()}, drawings=_drawings()
     )
+
+
+@cache
+def _drawings() -> tuple[Drawing, ...]:
+    """Return the drawings of the other machines; they are made once, because the layout takes a while."""
+    return tuple(draw(diagram) for diagram in diagrams() if diagram.name != "JOB")
 
 
 def draw(diagram: Diagram) -> Drawing:

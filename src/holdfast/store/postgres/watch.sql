@@ -12,3 +12,11 @@ SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.e
    AND (CAST(:queue AS text) IS NULL OR j.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
    AND (CAST(:code AS text) IS NULL OR j.last_error_code = :code)
  ORDER BY j.job_id DESC LIMIT :n;
+
+-- name: recent_moves
+-- Moves of jobs by minute; `first` is the earliest of those that were read.
+SELECT date_trunc('minute', r.at, 'UTC'), j.operation, j.queue, r.source, r.target, count(*), min(r.at) AS first
+  FROM (SELECT g.at, g.machine, g.subject, g.source, g.target FROM holdfast_journal g ORDER BY g.seq DESC LIMIT :n) r
+  JOIN holdfast_jobs j ON j.job_id = r.subject
+ WHERE r.machine = 'JOB' AND r.at >= :since
+ GROUP BY 1, j.operation, j.queue, r.source, r.target;

@@ -79,12 +79,6 @@ SELECT r.queue, r.started_at, r.updated_at
   FROM (SELECT j.queue, j.state, j.started_at, j.updated_at FROM holdfast_jobs j ORDER BY j.job_id DESC LIMIT :n) r
  WHERE r.state = 'succeeded' AND r.started_at IS NOT NULL;
 
--- name: recent_moves
-SELECT r.at, j.operation, j.queue, r.source, r.target
-  FROM (SELECT g.at, g.machine, g.subject, g.source, g.target FROM holdfast_journal g ORDER BY g.seq DESC LIMIT :n) r
-  {ordered} JOIN holdfast_jobs j ON j.job_id = r.subject
- WHERE r.machine = 'JOB' AND r.at >= :since;
-
 -- name: journal_tail
 SELECT {journal_columns} FROM holdfast_journal g
  WHERE g.seq < :before AND g.seq > :after

@@ -83,14 +83,16 @@ class Lane(NamedTuple):
     due: int
 
 
-class JobMove(NamedTuple):
-    """One move of a job: when, of what, from which state to which."""
+class JobMoves(NamedTuple):
+    """Moves of jobs of one operation and queue between two states in one minute."""
 
-    at: datetime
+    minute: datetime
     operation: str
     queue: str
     source: str | None
     target: str
+    n: int
+    first_at: datetime
 
 
 class HeldAttempt(msgspec.Struct, frozen=True):
@@ -197,11 +199,14 @@ def recent_durations(reading: Reading, *, limit: int = 2000) -> list[tuple[str, 
     return [(queue, (moment(ended) - moment(began)).total_seconds()) for queue, began, ended in rows]
 
 
-def recent_moves(reading: Reading, since: datetime, *, limit: int) -> list[JobMove]:
+def recent_moves(reading: Reading, since: datetime, *, limit: int) -> list[JobMoves]:
     """Return the moves of jobs since a time, as far as they are among the newest `limit` entries of the journal."""
     moment = reading.store.moment
     rows = reading.run("recent_moves", since=reading.store.stored(since), n=limit)
-    return [JobMove(moment(at), *fields) for at, *fields in rows]
+    return [
+        JobMoves(moment(minute), operation, queue, source, target, n, moment(first))
+        for minute, operation, queue, source, target, n, first in rows
+    ]
 
 
 def journal_tail(
