@@ -284,6 +284,7 @@ def test_given_jobs_are_claimed_within_limits(verbs: Verbs) -> None:
     with verbs.store.transaction() as transaction:
         won = transaction.executions.claim_these(jobs, Lease(owner=WORKER, seconds=30))
     assert ids(won) == jobs[:1]
+    assert held(verbs) == {"queue:default": jobs[:1]}
     assert waiting(verbs) == {"queue:default": 1}
 
 

@@ -133,15 +133,13 @@ class LimitWrites(LimitReads, WritingVerbs):
 
         A ledger without limits leases none: the plain claim has looked already.
         """
-        rules = self.rules()
-        if not rules:
+        if not self.rules():
             return []
-        ids = encoded(sorted(set(job_ids)))
-        now = self._lock()
-        found = self._candidates("limited_these", rules, rows=ids)
+        now, rules = self._lock(), self.rules()  # another process may have changed them before it gave the lock back
+        found = self._candidates("limited_these", rules, rows=encoded(sorted(set(job_ids))))
         self._admit(rules, now, self._session.freed)
-        wanted = msgspec.structs.replace(lease, n=len(found))
-        return self._claim(wanted, rules, now, lambda _: found)
+        once = iter([found])  # what is parked is not looked at again
+        return self._claim(msgspec.structs.replace(lease, n=len(found)), rules, now, lambda _: next(once, []))
 
     def _claim(self, lease: Lease, rules: Rules, now: datetime, look: Look) -> list[Attempt]:
         chosen: list[int] = []
@@ -209,7 +207,8 @@ class LimitWrites(LimitReads, WritingVerbs):
 
     def admit(self) -> None:
         """Let jobs go for the slots that this transaction has freed."""
-        self._admit(self.rules(), self._lock(), self._session.freed)
+        now = self._lock()
+        self._admit(self.rules(), now, self._session.freed)
 
     def _admit(self, rules: Rules, now: datetime, freed: set[str]) -> bool:
         """Let parked jobs go, as many as there is room for in these buckets; return whether there were any."""
