@@ -246,9 +246,10 @@ def test_what_is_kept_is_one_short_printable_line(text: str) -> None:
     assert kept.encode().decode() == kept
 
 
-@given(st.text(ascii_letters + digits + " ", max_size=400))
-def test_words_that_are_no_secret_are_left_alone(text: str) -> None:
-    assert redacted(text) == " ".join(text.split())
+# A word of 40 letters and digits may be a secret key.
+@given(st.lists(st.text(ascii_letters + digits, min_size=1, max_size=30), max_size=15))
+def test_words_that_are_no_secret_are_left_alone(words: list[str]) -> None:
+    assert redacted(" ".join(words)) == " ".join(words)
 
 
 def test_a_message_of_megabytes_is_read_in_no_time() -> None:
