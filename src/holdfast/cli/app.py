@@ -48,7 +48,7 @@ COMMANDS = {
     ),
     "worker": Command("Work", "holdfast.cli.commands.worker:worker", "Run a worker until it is stopped."),
     "simulate": Command(
-        "Work", "holdfast.cli.commands.simulate:simulate", "Run an application's handlers under random faults."
+        "Work", "holdfast.cli.commands.simulate:simulate", "Run the handlers of an application under random faults."
     ),
     "cancel": Command(
         "Operate", "holdfast.cli.commands.job:cancel", "Cancel a job; a running job receives a request to stop."

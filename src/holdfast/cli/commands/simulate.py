@@ -46,11 +46,11 @@ def simulate(
         word("--promise", "Function that raises if a promise is broken at the end.", metavar="MODULE:FUNCTION"),
     ] = None,
 ) -> Answer:
-    """Run the handlers of an application under random crashes, lost answers, slow disks and clocks that jump.
+    """Run the handlers of an application under random faults.
 
-    Each seed is one schedule of steps of three processes on a ledger of its own. At the end every job must have ended,
-    the ledger must be whole, and the promise of --promise must hold. The first seed that breaks one is shrunk, and its
-    schedule is printed.
+    The faults are crashes, lost answers, slow disks, repeated submits, and clocks that jump. Each seed is one schedule
+    of steps of three processes on a ledger of its own. At the end every job must have ended, the ledger must be whole,
+    and the promise of --promise must hold. The first seed that breaks one is shrunk, and its schedule is printed.
     """
     from holdfast.cli.commands.worker import load  # noqa: PLC0415 - the engine, on demand
     from holdfast.model.application import Schedule, Simulator  # noqa: PLC0415
