@@ -155,11 +155,12 @@ def test_data_is_not_touched(sqlite_ledger: str) -> None:
         ("a\n  holdfast grant approvers revoke bob", "a\n  holdfast grant approvers revoke --db x.db bob"),
         ("next:  nodd-replay run, with more", "next:  nodd-replay run --db x.db --env dev, with more"),
         ("`holdfast replay inspect`", "`holdfast replay inspect --db x.db`"),
+        ("`holdfast nodd datasets`", "`holdfast nodd datasets --db x.db`"),
         # No flag where there is none to take it, where only help is asked for, or where another ledger is meant.
         *(
             (text, text)
             for text in (
-                "`holdfast audit keygen PATH`", "`holdfast machines`", "`holdfast nodd datasets`",
+                "`holdfast audit keygen PATH`", "`holdfast machines`",
                 "`holdfast grant request --help`", "`holdfast grant approvers`", "`holdfast grant`",
                 "`holdfast snapshot restore`", "`holdfast nodd backfill` a new ledger", "`holdfast`",
                 "`holdfast sing`", "`holdfast grant sing`", "`nodd-replay sing`", "upgrade holdfast check",
@@ -179,8 +180,8 @@ def test_the_flag_stands_where_it_belongs(text: str, whole: str) -> None:
 def test_every_command_that_the_source_says_to_type_exists() -> None:
     """Each gets the flag, or is one of those that take none: a command that is gone would be neither."""
     without = {
-        "audit keygen", "grant approvers", "grant slip", "machines", "nodd backfill", "nodd datasets",
-        "nodd subscribe", "registry draft", "snapshot restore",
+        "audit keygen", "console tokens", "console users", "grant approvers", "grant slip", "machines", "nodd backfill",
+        "nodd subscribe", "registry draft", "simulate", "snapshot restore",
     }  # fmt: skip
     place = LedgerFlags()
     place.name("--db", "x.db")
@@ -192,7 +193,7 @@ def test_every_command_that_the_source_says_to_type_exists() -> None:
     assert {step for step in left if not any(step.startswith(f"holdfast {name}") for name in without)} <= {
         "holdfast head v1", "holdfast slip v1", "holdfast nodd", "holdfast replay", "holdfast audit",
         "holdfast grant", "holdfast registry", "holdfast quarantine", "holdfast switch", "holdfast procedure",
-        "holdfast snapshot", "holdfast schedules", "holdfast batches",
+        "holdfast snapshot", "holdfast schedules", "holdfast batches", "holdfast limits",
     }  # fmt: skip
 
 
