@@ -29,7 +29,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(VENV)/pycache
 .DELETE_ON_ERROR:
 # One target at a time: benchmarks and timing tests need both cores.
 .NOTPARALLEL:
-.PHONY: help setup demo test again quick fmt lint type verify conformance bench prove faults attack docs golden lock check-lock clean
+.PHONY: help setup demo test again quick fmt lint type verify conformance bench prove faults attack docs site golden lock check-lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,10 +114,15 @@ attack: setup ## attack the ledger by raw SQL, faults, input and files, and writ
 golden: setup ## rewrite the golden files
 	$(BIN)/python -m tests.support.golden --write
 
-docs: conformance golden ## regenerate the generated documentation
+docs: conformance golden ## regenerate the generated documentation, and build the site
 	$(BIN)/python -m holdfast.diagrams docs/machines.md
 	$(BIN)/python -m holdfast.model --write docs/models.md
 	$(BIN)/python -m holdfast.model.specs specs
+	@$(MAKE) --no-print-directory site
+
+site: setup ## build the documentation site into build/site, without the network; a warning is an error
+	$(BIN)/python -m sphinx -b html -d build/doctrees -q -n -W --keep-going docs build/site
+	@echo "Open build/site/index.html"
 
 lock: $(BIN)/python ## regenerate requirements.lock; LOCK_ARGS=--upgrade for newer versions
 	$(PIP) install -q $(UV)
