@@ -4,7 +4,8 @@ Invariants:
 - blocks run in the order of the page, in one directory and, for Python, in one namespace;
 - the output of a command must match the page; `…` on the page matches any text in its line, and alone in a line any
   number of lines;
-- `holdfast` and `nodd-replay` run in this process, which is faster; a line that needs a shell runs in one.
+- `holdfast` and `nodd-replay` run in this process, which is faster; a line that needs a shell runs in one, and so does
+  a worker, which imports the modules of the page.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _pattern(expected: str) -> str:
 def _printed(command: str) -> str:
     plain = command.removesuffix(EXIT)
     program, *arguments = shlex.split(plain)
-    if program not in ("holdfast", "nodd-replay") or set(plain) & set("|<>;"):
+    if program not in ("holdfast", "nodd-replay") or set(plain) & set("|<>;") or "worker" in arguments[:1]:
         done = subprocess.run(["sh", "-c", f"exec 2>&1; {command}"], capture_output=True, timeout=60, check=False)
         return done.stdout.decode()
     code, out, err = holdfast(*arguments) if program == "holdfast" else nodd(*arguments)
