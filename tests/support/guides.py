@@ -27,6 +27,7 @@ DOCS = ROOT / "docs"
 EXIT = '; echo "exit $?"'
 RUN_ID = re.compile(r"replay-[0-9a-f]{12}")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_MODULE = re.compile(r"# (\w+\.py)\n")
 _PROMPT = re.compile(r"^\$ ", re.MULTILINE)
 
 
@@ -36,9 +37,15 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def run_python(page: Path, directory: Path) -> None:
-    """Run all Python blocks of a page as one program; fail with its error output."""
-    program = directory / "document.py"
-    program.write_text("\n\n".join(blocks(page, "python")), encoding="utf-8")
+    """Run all Python blocks of a page as one program; fail with its error output.
+
+    A block that begins with the name of a file, such as `# shop.py`, is that module.
+    """
+    program, found = directory / "document.py", blocks(page, "python")
+    for block in found:
+        if named := _MODULE.match(block):
+            (directory / named[1]).write_text(block, encoding="utf-8")
+    program.write_text("\n\n".join(block for block in found if not _MODULE.match(block)), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", program], cwd=directory, capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,8 +1,8 @@
 """Slots outside this process or its threads: child processes of our own, and any `concurrent.futures.Executor`.
 
 Invariants: past its timeout a child is killed, with every process that it started, and replaced; a child that dies
-fails its own attempt and no other; an executor of the application is never shut down here, and when it
-can run nothing more the worker recycles.
+fails its own attempt and no other; an executor of the application is never shut down here, and when it can run nothing
+more the worker recycles; an executor that pickles its work, such as Dask's, gets a handler's name and JSON.
 """
 
 from __future__ import annotations
@@ -217,6 +217,37 @@ class ProcessSlots(ThreadSlots):
         return None if child is None or child.gone else child
 
 
+class _Sendable:
+    """An attempt as an executor gets it: called in this process it runs here; pickled, it is a name and JSON."""
+
+    refusal: InputError | None = None  # why it could not be sent
+
+    def __init__(self, running: HeldAttempt) -> None:
+        self._running = running
+
+    def __call__(self) -> bool:
+        return self._running.run()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            work = _work(self._running)
+        except InputError as error:
+            self.refusal = error
+            raise
+        self._running.begin()  # it leaves this process: when it really starts is not reported
+        return functools.partial, work
+
+
+def _work(running: HeldAttempt) -> tuple[Any, ...]:
+    """Return the function that runs an attempt in another process, and its arguments: all that is pickled is text."""
+    job = {
+        "attempt": plain((running.record.job, running.record.execution)),
+        "url": running.ledger.store.absolute_url,
+        "schema": running.ledger.schema,
+    }
+    return in_pool, _name(running), json.dumps(job)
+
+
 class ExecutorSlots:
     """An executor of the application: it is not shut down here, and a handler in it cannot be killed."""
 
@@ -238,29 +269,25 @@ class ExecutorSlots:
             self._start(running)
 
     def _start(self, running: HeldAttempt) -> None:
+        sendable = _Sendable(running)
         try:
-            future = self._submitted(running)
-        except InputError as error:
-            self._end(running, _unnamed(error))
-            return
+            future = self._submitted(running, sendable)
         except Exception as error:  # noqa: BLE001 - it was shut down, or broke for good: no fault of the job's
+            refusal = error if isinstance(error, InputError) else sendable.refusal
+            if refusal is not None:
+                self._end(running, _unnamed(refusal))
+                return
             logger.warning("the executor takes no more work: %s", error)
             self._unusable = True
             self._end(running, _GIVEN_BACK)
             return
         self._futures[id(running)] = future
-        future.add_done_callback(functools.partial(self._done, running))
+        future.add_done_callback(functools.partial(self._done, running, sendable))
 
-    def _submitted(self, running: HeldAttempt) -> Future[Any]:
+    def _submitted(self, running: HeldAttempt, sendable: _Sendable) -> Future[Any]:
         if not self._remote:
-            return self._executor.submit(running.run)
-        store = running.ledger.store
-        job = {
-            "attempt": plain((running.record.job, running.record.execution)),
-            "url": store.absolute_url,
-            "schema": running.ledger.schema,
-        }
-        work: tuple[Any, ...] = in_pool, _name(running), json.dumps(job)
+            return self._executor.submit(sendable)
+        work = _work(running)
         running.begin()  # the pool does not report when it really starts
         try:
             return self._executor.submit(*work)
@@ -270,23 +297,28 @@ class ExecutorSlots:
             self._executor = _replacement(self._executor)
             return self._executor.submit(*work)
 
-    def _done(self, running: HeldAttempt, future: Future[Any]) -> None:
+    def _done(self, running: HeldAttempt, sendable: _Sendable, future: Future[Any]) -> None:
         self._futures.pop(id(running), None)
         try:
             answer = future.result()
         except CancelledError:
             self._end(running, _GIVEN_BACK)
-        except BrokenExecutor as error:
-            self._end(running, Raised(PROCESS_DIED, error_message(error), kind=FailureKind.TRANSIENT))
         except BaseException as error:  # noqa: BLE001 - such as an answer that the executor could not carry
-            self._end(running, raised(error))
+            self._end(running, _unnamed(sendable.refusal) if sendable.refusal else self._failed(error))
         else:
-            if self._remote:
+            if isinstance(answer, str):  # it ran in another process
                 self._end(running, outcome_from(json.loads(answer)))
             elif answer:
                 self._on_end(running)
             else:
                 self._abandoned.append(-1)
+
+    def _failed(self, error: BaseException) -> Raised:
+        """Return the outcome of an attempt for which the executor raised: handlers elsewhere return their errors."""
+        # Dask raises errors of its own package when a node is lost.
+        if isinstance(error, BrokenExecutor) or _package(error) == _package(self._executor) != "concurrent":
+            return Raised(PROCESS_DIED, error_message(error), kind=FailureKind.TRANSIENT)
+        return raised(error)
 
     def _end(self, running: HeldAttempt, outcome: Outcome) -> None:
         if running.finish(outcome):
@@ -309,6 +341,10 @@ class ExecutorSlots:
             future.cancel()
         if self._executor is not self._brought:
             self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _package(value: object) -> str:
+    return type(value).__module__.partition(".")[0]
 
 
 def _replacement(broken: ProcessPoolExecutor) -> ProcessPoolExecutor:
