@@ -104,7 +104,10 @@ class Store(ABC, Generic[Connection]):
     @contextmanager
     def borrowed(self, connection: Any) -> Iterator[Transaction]:
         """Yield a transaction on a connection of the caller, who begins and commits it."""
+        from holdfast.store.borrowed import driver_connection  # noqa: PLC0415 - most connections are the store's own
+
         try:
+            connection = driver_connection(connection, self.translate)
             self.require_fit(connection)
             transaction = self.transactions(self, connection)
             yield transaction

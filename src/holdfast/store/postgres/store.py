@@ -178,14 +178,14 @@ class PostgresStore(PostgresSchema):
     @contextmanager
     def borrowed(self, connection: Any) -> Iterator[Transaction]:
         """Yield a transaction on a connection of the caller, who begins and commits it."""
-        with readable_times(connection), super().borrowed(connection) as transaction:
+        with super().borrowed(connection) as transaction, readable_times(transaction.connection):
             yield transaction
 
     def require_fit(self, connection: Any) -> None:
         if not isinstance(connection, psycopg.Connection):
-            raise ConnectionUnfitError(
-                f"a psycopg connection is needed, not a {type(connection).__name__}", context={"needs": "psycopg"}
-            )
+            from holdfast.store.borrowed import not_taken  # noqa: PLC0415 - only for an error
+
+            raise not_taken(connection, "psycopg")
         if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
             raise ConnectionUnfitError(
                 "begin a transaction: it is in autocommit mode", context={"needs": "transaction"}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import ConnectionUnfitError
+from holdfast.store.borrowed import not_taken
 from holdfast.store.sqlite.changed import require_file
 from holdfast.store.sqlite.identity import LedgerFiles
 from holdfast.store.sqlite.store import FULL, plain_cursor
@@ -19,9 +20,7 @@ def require_fit(files: LedgerFiles, connection: Any) -> None:
     Raise LedgerFileError if the path names another file than the one that the store has opened.
     """
     if not isinstance(connection, sqlite3.Connection):
-        raise ConnectionUnfitError(
-            f"a sqlite3 connection is needed, not a {type(connection).__name__}", context={"needs": "sqlite3"}
-        )
+        raise not_taken(connection, "sqlite3")
     # The ledger must be the main file, not an attached one: in WAL mode a commit of two files is not atomic.
     main = [file for _, name, file in plain_cursor(connection).execute("PRAGMA database_list") if name == "main"]
     if [Path(files.path)] != [Path(file).resolve() for file in main]:
