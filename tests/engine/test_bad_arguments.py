@@ -150,6 +150,7 @@ class Target:
             settings, lambda name, value: ledger.submit(Call(operation="free", payload={}, **{name: value}))
         )
         yield "async", lambda value: asyncio.run(ledger.submit_async(value))
+        yield "async connection", lambda value: asyncio.run(ledger.submit_async("free", connection=value))
         yield "async payload", lambda value: asyncio.run(ledger.submit_async("free", value))
         yield "many", ledger.submit_many
         yield "many of", lambda value: ledger.submit_many([value])

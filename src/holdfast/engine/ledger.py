@@ -126,17 +126,20 @@ class Ledger:
         self,
         call: Call[R] | str,
         payload: Mapping[str, Json] | None = None,
+        *,
+        connection: Any = None,
         **settings: Unpack[CallSettings],
     ) -> Receipt[R]:
         """Submit without blocking the event loop: one thread writes what all its tasks submit.
 
+        With `connection`, psycopg's AsyncConnection or SQLAlchemy's AsyncSession, durable when the caller commits.
         A submit whose task is cancelled is recorded or not; submit it again under the same key to find out.
         """
         made = call_of(call, payload, self.known, **settings)
         from holdfast.engine import waiting  # noqa: PLC0415 - only in an event loop
 
         opened = await waiting.to_thread(self._open) if self._opened is None else self._open()
-        return self._receipt(await waiting.submit_async(opened, made))
+        return self._receipt(await waiting.submit_async(opened, made, connection))
 
     @guarded
     def submit_many(self, calls: Sequence[Call[R] | Mapping[str, Any]]) -> list[Receipt[R]]:

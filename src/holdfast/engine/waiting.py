@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast.core.errors import (
+    ConnectionUnfitError,
     HoldfastError,
     InputError,
     JobNotFoundError,
@@ -74,11 +75,28 @@ async def wait_async(opened: OpenedLedger, receipt: Receipt[Any], timeout: float
     return await asyncio.wrap_future(_waiter(opened).follow(request))
 
 
-async def submit_async(opened: OpenedLedger, call: Call[Any]) -> Admission:
-    """Submit a call, without blocking the event loop."""
+async def submit_async(opened: OpenedLedger, call: Call[Any], connection: Any = None) -> Admission:
+    """Submit a call, without blocking the event loop; with `connection`, in the transaction of the caller."""
+    if connection is not None:
+        if opened.store.one_writer:
+            raise ConnectionUnfitError(
+                "submit_async takes connections to PostgreSQL only; this ledger is a SQLite file",
+                context={"needs": "submit"}, next_step="Use `submit(connection=…)` with a sqlite3 connection.",
+            )  # fmt: skip
+        from holdfast.store.postgres.asynchronous import with_plain_connection  # noqa: PLC0415 - few have a connection
+
+        return await with_plain_connection(
+            connection, lambda plain: _submitted_in(opened, call, plain), opened.store.translate
+        )
     with opened.lock:
         submitter = opened.attendants.setdefault(Submitter.name, Submitter(opened))
     return await asyncio.wrap_future(submitter.add(Submit(call)))
+
+
+def _submitted_in(opened: OpenedLedger, call: Call[Any], connection: Any) -> Admission:
+    with opened.store.borrowed(connection) as transaction:
+        [admission] = opened.submit_in(transaction, [call])
+    return admission
 
 
 def _waiter(opened: OpenedLedger) -> Waiter:

@@ -36,13 +36,18 @@ def driver_connection(given: Any, translate: Callable[[Exception], HoldfastError
     except ConnectionUnfitError:
         raise
     except Exception as error:
-        for one in (error, error.__cause__):
-            if isinstance(one, Exception) and (known := translate(one)) is not None:
-                raise known from error
-        raise ConnectionUnfitError(
-            f"the {type(given).__name__} gives no connection: {redacted(str(error))}",
-            context={"needs": "connection"}, next_step="Use it while it is open, and bound to one engine.",
-        ) from error  # fmt: skip
+        raise unusable(given, error, translate) from error
+
+
+def unusable(given: Any, error: Exception, translate: Callable[[Exception], HoldfastError | None]) -> HoldfastError:
+    """Return the error for an object that gives no connection now: of the database, or else of the object."""
+    for one in (error, error.__cause__):
+        if isinstance(one, Exception) and (known := translate(one)) is not None:
+            return known
+    return ConnectionUnfitError(
+        f"the {type(given).__name__} gives no connection: {redacted(str(error))}",
+        context={"needs": "connection"}, next_step="Use it while it is open, and bound to one engine.",
+    )  # fmt: skip
 
 
 def not_taken(given: Any, driver: str) -> ConnectionUnfitError:
@@ -59,7 +64,7 @@ def _below(given: Any) -> Any:
     if _has(given, "run_sync"):  # SQLAlchemy's AsyncSession or AsyncConnection
         raise ConnectionUnfitError(
             f"{type(given).__name__} is asynchronous", context={"needs": "synchronous"},
-            next_step="Use its synchronous kind, or submit without connection.",
+            next_step="Use submit_async, or its synchronous kind.",
         )  # fmt: skip
     if _has(given, "get_bind"):  # SQLAlchemy's Session
         given = given.connection()

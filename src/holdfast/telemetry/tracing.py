@@ -95,12 +95,14 @@ class _Tracing:
         plain: Callable[..., Any],
         call: Call[Any] | str,
         payload: Mapping[str, Any] | None = None,
+        *,
+        connection: Any = None,
         **settings: Any,
     ) -> Receipt[Any]:
         """Submit inside a span, without blocking the event loop."""
         made = call_of(call, payload, self._ledger.known, **settings)
         with self._sending([made]) as span:
-            receipt: Receipt[Any] = await plain(self._stamped(made))
+            receipt: Receipt[Any] = await plain(self._stamped(made), connection=connection)
             span.set("messaging.message.id", str(receipt.job_id))
             return receipt
 
