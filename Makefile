@@ -29,7 +29,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(VENV)/pycache
 .DELETE_ON_ERROR:
 # One target at a time: benchmarks and timing tests need both cores.
 .NOTPARALLEL:
-.PHONY: help setup demo test again quick fmt lint type verify conformance bench prove faults attack docs site golden lock check-lock clean
+.PHONY: help setup demo test again quick fmt lint type verify conformance bench prove faults attack docs site dist golden lock check-lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ docs: conformance golden ## regenerate the generated documentation, and build th
 site: setup ## build the documentation site into build/site, without the network; a warning is an error
 	$(BIN)/python -m sphinx -b html -d build/doctrees -q -n -W --keep-going docs build/site
 	@echo "Open build/site/index.html"
+
+dist: setup ## build sdist and wheel into dist/, and try the wheel in empty environments of Python 3.11 to 3.13
+	$(BIN)/python -m tests.support.dist
 
 lock: $(BIN)/python ## regenerate requirements.lock; LOCK_ARGS=--upgrade for newer versions
 	$(PIP) install -q $(UV)
