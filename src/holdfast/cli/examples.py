@@ -62,7 +62,7 @@ EXAMPLES = {
     "audit export": Example("audit export --out history.jsonl"),
     "schedules list": Example("schedules list"),
     "schedules add": Example(
-        """schedules add nightly '0 3 * * *' report '{}' --reason 'asked by sales'""", "Undo: holdfast schedules remove"
+        """schedules add nightly '0 3 * * *' report '{}' --reason 'for sales'""", "Undo: holdfast schedules remove"
     ),
     "schedules pause": Example("schedules pause nightly --reason 'holiday'", "Undo: holdfast schedules resume nightly"),
     "schedules resume": Example("schedules resume nightly --reason 'back'", "Undo: holdfast schedules pause nightly"),

@@ -290,7 +290,7 @@ def confirm_grant(reading: Reading, grant: Grant, act: str, *, password: bool) -
             fields=(REASON,),
             command=f"holdfast grant revoke {grant.grant_id} --reason TEXT",
         )
-    asked = Field(name="password", label="Your password", kind="password", help="It proves that it is you.")
+    field = Field(name="password", label="Your password", kind="password", help="It proves that it is you.")
     return Confirmation(
         title=f"Approve grant {grant.grant_id}",
         subject=f"Grant {grant.grant_id}",
@@ -300,7 +300,7 @@ def confirm_grant(reading: Reading, grant: Grant, act: str, *, password: bool) -
         back=page,
         button="Approve the grant",
         governed=True,
-        fields=(msgspec.structs.replace(REASON, required=False), *((asked,) if password else ())),
+        fields=(msgspec.structs.replace(REASON, required=False), *((field,) if password else ())),
         command=f"holdfast grant approve {grant.grant_id} --reason TEXT",
     )
 
