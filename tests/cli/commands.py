@@ -23,6 +23,8 @@ from unittest import mock
 from holdfast.cli import run
 
 PROGRAM = (sys.executable, "-m", "holdfast.cli")
+# The command whose progress bars are shown from the start, not after two seconds.
+BARS_AT_ONCE = "from holdfast.cli import main, output; output.SHOWN_AFTER_S = 0; main()"
 
 
 class Outcome(NamedTuple):

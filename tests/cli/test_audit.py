@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.store import open_store
 from tests.audit.sealing import as_hashed, guards_off, rewrite_all, seals
-from tests.cli.commands import PROGRAM, clean_environment, holdfast, process
+from tests.cli.commands import BARS_AT_ONCE, PROGRAM, clean_environment, holdfast, process
 from tests.enforcement.schema import everything_in
 
 
@@ -315,7 +315,7 @@ def test_a_terminal_sees_how_far_it_is(sqlite_ledger: str) -> None:
     listener = threading.Thread(target=listen)
     listener.start()
     done = subprocess.run(
-        [*PROGRAM, "audit", "verify", "--db", sqlite_ledger],
+        [PROGRAM[0], "-c", BARS_AT_ONCE, "audit", "verify", "--db", sqlite_ledger],
         stdout=subprocess.PIPE,
         stderr=theirs,
         env=clean_environment() | {"TERM": "xterm"},

@@ -358,8 +358,8 @@ def test_bad_input_has_a_code_and_an_exit_code_and_leaves_nothing(sqlite_url: st
 
 def test_what_exists_is_told_where_something_else_was_named(shop: str) -> None:
     context = holdfast("procedure", "run", "x", *APP, "--root", "r", *SAID, "--db", shop, "--json").json["context"]
-    assert context["procedures"] == ["registry.build", "shelving"]
-    assert "registry.build, shelving" in context["next_step"]
+    assert context["procedures"] == ["registry.build", "registry.dismantle", "shelving"]
+    assert "registry.build, registry.dismantle, shelving" in context["next_step"]
 
 
 @pytest.mark.req("L-08", "L-10", "L-13")

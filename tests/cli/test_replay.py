@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from holdfast.store import Store, create_store, open_store
-from tests.cli.commands import PROGRAM, at, clean_environment, holdfast, typed
+from tests.cli.commands import BARS_AT_ONCE, PROGRAM, at, clean_environment, holdfast, typed
 from tests.cli.replaying import (
     DO,
     GOES,
@@ -391,7 +391,8 @@ def at_a_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
     main, side = pty.openpty()
     ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
     environment = {**clean_environment(), "TERM": "xterm", "NO_COLOR": "1"}
-    with subprocess.Popen([*PROGRAM, *arguments], stdin=side, stdout=side, stderr=side, env=environment) as child:
+    command = [PROGRAM[0], "-c", BARS_AT_ONCE, *arguments]
+    with subprocess.Popen(command, stdin=side, stdout=side, stderr=side, env=environment) as child:
         os.close(side)
         shown = b""
         while True:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.store import open_store
-from tests.cli.commands import PROGRAM, clean_environment, holdfast, process
+from tests.cli.commands import BARS_AT_ONCE, PROGRAM, clean_environment, holdfast, process
 
 HEADER = ["ledger_id", "epoch", "schema", "created_at", "dialect", "environment", "governed"]
 ROWS = {
@@ -189,7 +189,7 @@ def on_a_terminal(*arguments: str) -> bytes:
     env = clean_environment() | {"TERM": "xterm", "COLUMNS": "80"}
     # A bar is drawn again every so many rows, and a small ledger has few.
     few = "import sys; from holdfast.audit.files import snapshot; snapshot.PROGRESS_ROWS = 1;"
-    few += "from holdfast.cli import main; main()"
+    few += BARS_AT_ONCE
     command = [PROGRAM[0], "-c", few, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, env=env) as child:
         os.close(slave)

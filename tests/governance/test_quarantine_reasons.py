@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.governance.reasons import Reason, reason_of
-from holdfast.nodd import ingest_attempt, metadata
+from holdfast.nodd import headers, ingest_attempt, metadata
 from holdfast.nodd.admission import SUPERSEDED
 from holdfast.nodd.governance import HARD_FAIL_CODE
 from holdfast.nodd.objects import ObjectAccessError, ObjectChangedError
@@ -112,6 +112,11 @@ NODD = {
     "metadata_invalid_time_range": "parse_error",
     "metadata_time_mismatch": "parse_error",
     "metadata_station_mismatch": "parse_error",
+    "metadata_lead_mismatch": "parse_error",
+    "metadata_product_mismatch": "parse_error",
+    "metadata_platform_mismatch": "parse_error",
+    "metadata_region_mismatch": "parse_error",
+    "integrity_size_mismatch": "parse_error",
     "stac_validation_failed": "parse_error",
     "provenance_failed": "parse_error",
 }
@@ -130,7 +135,8 @@ def test_no_code_of_the_application_is_missing_here() -> None:
     by_name, of_metadata = (inspect.getsource(module) for module in (ingest_attempt, metadata))
     written = set(re.findall(r'(?:Quarantine|OperatorError)\(\s*"([a-z_]+)"', by_name))
     issues = set(re.findall(r'issues\.append\("([a-z_]+)"', of_metadata))
-    issues |= {kind.issue for kind in (ObjectAccessError, ObjectChangedError)}
+    issues |= {kind.issue for kind in (ObjectAccessError, ObjectChangedError)} | {metadata.MISSING}
+    issues |= {getattr(module, name) for module in (headers, metadata) for name in vars(module) if "_MISMATCH" in name}
     named = {SUPERSEDED, HARD_FAIL_CODE, FAILED_CODE, "governance_hold", "integrity_missing_object"}
     hopeless = {f"integrity_{issue}" for issue in ingest_attempt.PERMANENT_ISSUES}
     assert written | named | hopeless | {f"metadata_{issue}" for issue in issues} == set(NODD)

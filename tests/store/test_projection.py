@@ -12,7 +12,7 @@ from holdfast.core.commands import Cancel, Commit, Complete, Expire, Finish, Giv
 from holdfast.core.machines import EXECUTION, JOB
 from holdfast.core.project import project, rulings_of
 from holdfast.core.records import Attempt, Execution, Job, JournalRow
-from holdfast.core.rulings import Revoke
+from holdfast.core.rulings import Lapse, Revoke
 from tests.store.conftest import phases
 from tests.store.verbs import Verbs, fail
 
@@ -33,7 +33,7 @@ FITTING = {
     "COMMITTED": ("finish", "finish", "complete"),
     "DONE": ("complete", "fail", "finish"),
     "ABORTED": ("complete", "fail", "expire"),
-    "pending": ("quarantine", "cancel", "retry"),
+    "pending": ("quarantine", "cancel", "retry", "lapse"),
     "running": ("retry", "quarantine"),
     "succeeded": ("retry", "cancel"),
     "failed": ("retry", "replay", "replay", "quarantine", "cancel"),
@@ -60,6 +60,10 @@ TOUR = [
     ("submit", 0, 1, True, 0),
     ("claim", 0, 0, True, 0),
     ("recover", 0, 0, True, 30),  # its lease has run out
+    ("rule", 0, 3, True, 0),  # its deadline has passed
+    ("submit", 0, 1, True, 0),
+    ("claim", 0, 2, True, 0),
+    ("revoke", 0, 0, True, 0),
 ]
 
 
@@ -102,6 +106,7 @@ class History:
             "replay": Replay("backfill"),
             "quarantine": Quarantine("poison"),
             "cancel": Cancel(),
+            "lapse": Lapse(self.verbs.clock.after(-1)),
         }[choice]
         self.verbs.rule(job, command)
 

@@ -19,6 +19,10 @@ REASONS = {
     "metadata_invalid_time_range": Reason.PARSE_ERROR,
     "metadata_time_mismatch": Reason.PARSE_ERROR,
     "metadata_station_mismatch": Reason.PARSE_ERROR,
+    "metadata_lead_mismatch": Reason.PARSE_ERROR,
+    "metadata_product_mismatch": Reason.PARSE_ERROR,
+    "metadata_platform_mismatch": Reason.PARSE_ERROR,
+    "metadata_region_mismatch": Reason.PARSE_ERROR,
     "metadata_etag_mismatch": Reason.INVALID_STATE,
     "provenance_failed": Reason.PARSE_ERROR,
 }
