@@ -71,11 +71,13 @@ class Pickling(Executor):
     def __init__(self, *, later: bool = False) -> None:
         self._later = later  # whether a failure to pickle is found by the caller or by the future
         self.sent: list[bytes] = []
+        self.names: list[str] = []
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
             self.sent.append(pickle.dumps((fn, args, kwargs)))
+            self.names.append(fn.__name__)
         except Exception as error:
             if not self._later:
                 raise TypeError("cannot send it") from error
@@ -100,6 +102,7 @@ def test_all_that_is_pickled_is_a_name_and_json(live: Ledger) -> None:
     job_id = live.submit("good", {"n": 4}).job_id
     drained(live, executor=executor)
     assert live.job(job_id).state is JobState.SUCCEEDED
+    assert executor.names == ["good"]
     [sent] = executor.sent
     work = pickle.loads(sent)[0]  # noqa: S301 - pickled by the test
     assert work.func.__qualname__ == "in_pool"

@@ -224,6 +224,7 @@ class _Sendable:
 
     def __init__(self, running: HeldAttempt) -> None:
         self._running = running
+        self.__name__ = running.record.operation  # Dask names a task by it
 
     def __call__(self) -> bool:
         return self._running.run()
