@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast import Ledger
 from holdfast.compat import EntryStatus, Wal, WalRecoveringError
+from holdfast.engine.world import World
 from tests.crash.wal_run import EFFECTS, LEASE_S
 from tests.support.forkserver import ForkServer
 from tests.support.promises import Facts, require_promises
@@ -116,6 +118,10 @@ def test_an_entry_that_kills_every_process_ends_failed(server: ForkServer, ledge
         assert (killer.error or "").endswith("expired during attempt 5")
         with ledger.store.reading() as reading:
             assert sorted(reading.execute("SELECT key FROM wal_effects")) == [("1",), ("3",)]
+    # By a clock as late as the last process's: its lease ended at a time that is in the future here.
+    late = World(clock=lambda: datetime.now(UTC) + timedelta(seconds=(LEASE_S + 1) * len(ends)))
+    with Ledger(ledger_url, world=late) as ledger:
+        wal = Wal(ledger, lease_s=LEASE_S, max_attempts=3)
         assert wal.recover(lambda _entry, _boundary: None).completed == ()
 
 
