@@ -1,4 +1,4 @@
-"""The driver's connection below what a caller gives as `connection=`: SQLAlchemy's, Django's, or the driver's own.
+"""A transaction on the caller's own connection: SQLAlchemy's, Django's, or the driver's.
 
 Nothing of these frameworks is imported: an object is known by its methods.
 
@@ -9,11 +9,16 @@ none of these objects is returned as it is, and the store refuses it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import ConnectionUnfitError, HoldfastError
 from holdfast.core.redaction import redacted
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Store
+    from holdfast.store.transaction import Transaction
 
 DRIVERS = frozenset({"sqlite3", "psycopg"})
 TAKEN = (
@@ -21,6 +26,21 @@ TAKEN = (
     "create_engine('postgresql+psycopg://…')."
 )
 _LEGACY = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, since Python 3.12: the driver begins by itself
+
+
+@contextmanager
+def borrowed(store: Store[Any], given: Any) -> Iterator[Transaction]:
+    """Yield a transaction on a connection of the caller, who begins and commits it."""
+    try:
+        connection = driver_connection(given, store.translate)
+        store.require_fit(connection)
+        transaction = store.transactions(store, connection)
+        yield transaction
+        store.announce_inside(connection, transaction.queues_to_announce)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise store.translated(error) from error
 
 
 def driver_connection(given: Any, translate: Callable[[Exception], HoldfastError | None]) -> Any:

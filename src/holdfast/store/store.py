@@ -101,21 +101,11 @@ class Store(ABC, Generic[Connection]):
         """Return a transaction for a block with one statement that writes: a database may commit it by itself."""
         return self.transaction()
 
-    @contextmanager
-    def borrowed(self, connection: Any) -> Iterator[Transaction]:
-        """Yield a transaction on a connection of the caller, who begins and commits it."""
-        from holdfast.store.borrowed import driver_connection  # noqa: PLC0415 - most connections are the store's own
+    def borrowed(self, connection: Any) -> _GeneratorContextManager[Transaction]:
+        """Return a transaction on a connection of the caller, who begins and commits it."""
+        from holdfast.store.borrowed import borrowed  # noqa: PLC0415 - most connections are the store's own
 
-        try:
-            connection = driver_connection(connection, self.translate)
-            self.require_fit(connection)
-            transaction = self.transactions(self, connection)
-            yield transaction
-            self.announce_inside(connection, transaction.queues_to_announce)
-        except HoldfastError:
-            raise
-        except Exception as error:
-            raise self.translated(error) from error
+        return borrowed(self, connection)
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
