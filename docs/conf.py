@@ -6,11 +6,13 @@ Invariants:
 """
 
 import tomllib
+from base64 import b64encode
 from pathlib import Path
 
-from pygments.lexers.special import TextLexer
 from pygments.lexers.sql import PostgresLexer
 from sphinx.application import Sphinx
+
+from holdfast.diagrams import diagrams, mermaid, svg
 
 _project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -36,6 +38,17 @@ highlight_language = "none"
 
 
 def setup(app: Sphinx) -> None:
-    """Colour SQL as PostgreSQL's; show Mermaid sources as text, because drawing them needs a script from elsewhere."""
-    app.add_lexer("mermaid", TextLexer)
+    """Colour SQL as PostgreSQL's, and draw the machines."""
     app.add_lexer("sql", PostgresLexer)
+    app.connect("source-read", draw_machines)
+
+
+def draw_machines(_app: Sphinx, name: str, text: list[str]) -> None:
+    """Replace the Mermaid sources of the page of the machines, for which a browser needs a script, by drawings."""
+    if name != "machines":
+        return
+    for diagram in diagrams():
+        drawing = b64encode(svg([diagram]).encode()).decode()
+        image = f'<img alt="States and moves of {diagram.name}" src="data:image/svg+xml;base64,{drawing}">'
+        source = f"```mermaid\n{mermaid([diagram])}```"
+        text[0] = text[0].replace(source, f"```{{raw}} html\n{image}\n```")
