@@ -74,7 +74,9 @@ def build(folder: Path) -> Path:
     [sdist] = folder.glob("*.tar.gz")
     with tempfile.TemporaryDirectory() as unpacked:
         with tarfile.open(sdist) as archive:
-            archive.extractall(unpacked, filter="data")
+            if hasattr(tarfile, "data_filter"):  # not before Python 3.11.4
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(unpacked)  # noqa: S202 - made by the line above
         [source] = Path(unpacked).iterdir()
         _hatch(source, folder, "wheel")
     [wheel] = folder.glob("*.whl")

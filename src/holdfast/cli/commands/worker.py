@@ -120,7 +120,7 @@ def worker(
         # Threads cannot be killed, so the process replaces itself.
         os.execv(sys.executable, [sys.executable, "-m", "holdfast.cli", *sys.argv[1:]])  # noqa: S606 - our own command
     value = {"worker_id": made.worker_id, "attempts": attempts, **serves}
-    return Answer(value, f"Worker {made.worker_id} made {attempts} attempts.")
+    return Answer(value, f"Worker {made.worker_id} stopped. Attempts: {attempts}.")
 
 
 def load(app: str, location: Location) -> "Ledger":
