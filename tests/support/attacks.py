@@ -60,7 +60,8 @@ def attempts(report: ET.Element) -> list[Attempt]:
         kinds = frozenset(one.get("value", "") for one in case.iter("property") if one.get("name") == "attack")
         if not kinds or case.find("skipped") is not None:
             continue
-        file, name = case.get("file", ""), case.get("name", "")
+        name = case.get("name", "")
+        file = case.get("file") or f"{case.get('classname', '').replace('.', '/')}.py"  # the newer form has no file
         held = case.find("failure") is None and case.find("error") is None
         # A test that fails and whose fixture fails after it is in the report twice.
         before = found.get((file, name))
