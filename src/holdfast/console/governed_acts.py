@@ -25,7 +25,7 @@ from holdfast.core.selection import Selection
 from holdfast.governance import grants, release_runs, releases
 from holdfast.governance.approval import Identity, existing_grant
 from holdfast.governance.quarantine import QuarantineFilters
-from holdfast.governance.release_runs import ReleaseReport, ReleaseRequest
+from holdfast.governance.release_runs import ReleaseRequest
 from holdfast.governance.releases import BulkRelease, ReleaseResult
 from holdfast.governance.replay import replay
 from holdfast.governance.replay.replay import DryRun, ReplayReport
@@ -52,19 +52,6 @@ def release(
     why = reason_given(reason)
     seen_job(console, caller, job_id, version)
     return releases.release(console.ledger, job_id, operator=caller.actor, reason=why, grant_id=grant_id)
-
-
-def plan_release(
-    console: Console,
-    caller: Caller,
-    which: QuarantineFilters | Sequence[int],
-    *,
-    expected: int | None = None,
-    grant_id: int | None = None,
-) -> BulkRelease:
-    """Return the jobs that a release would put back and the grant that it needs; nothing is written."""
-    caller.require_unlimited()
-    return releases.plan_release(console.store, which, operator=caller.actor, expected=expected, grant_id=grant_id)
 
 
 def release_many(
@@ -106,15 +93,6 @@ def request_release(
         rollback_plan=rollback_plan,
         expected=expected,
     )
-
-
-def run_release(
-    console: Console, caller: Caller, grant_id: int, *, reason: str, rate: float | None = None
-) -> ReleaseReport:
-    """Release the jobs that a grant was requested for, or continue its run."""
-    why = reason_given(reason)
-    caller.require_unlimited()
-    return release_runs.run_release(console.store, grant_id, operator=caller.actor, reason=why, rate=rate)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -144,11 +144,11 @@ class LimitWrites(LimitReads, WritingVerbs):
     def _claim(self, lease: Lease, rules: Rules, now: datetime, look: Look) -> list[Attempt]:
         chosen: list[int] = []
         known = Room(rules, now)
-        asked: set[str] = set()
+        looked_at: set[str] = set()
         for _ in range(ROUNDS):
             wanted = lease.n - len(chosen)
             candidates = [job for job in look(wanted + AHEAD + len(chosen)) if job.job_id not in set(chosen)]
-            self._learn(known, asked, {name for job in candidates for name, _ in counted(buckets_of(job, rules))})
+            self._learn(known, looked_at, {name for job in candidates for name, _ in counted(buckets_of(job, rules))})
             made = known.assign(candidates, wanted)
             chosen += made.chosen
             self._take(made.taken)
@@ -165,10 +165,10 @@ class LimitWrites(LimitReads, WritingVerbs):
         leased = self._session.executions.claim_these(chosen, lease, limited=True)
         return sorted(leased, key=lambda attempt: place[attempt.job_id])
 
-    def _learn(self, known: Room, asked: set[str], buckets: set[str]) -> None:
+    def _learn(self, known: Room, looked_at: set[str], buckets: set[str]) -> None:
         """Read what the ledger has of buckets that this claim has not seen yet."""
-        new = sorted(buckets - asked)
-        asked.update(new)
+        new = sorted(buckets - looked_at)
+        looked_at.update(new)
         slots, tokens = [b for b in new if not b.startswith(RATE)], [b for b in new if b.startswith(RATE)]
         used = self._run("used_slots", rows=encoded(slots)) if slots else []
         found = self._run("read_buckets", rows=encoded(tokens)) if tokens else []
