@@ -11,18 +11,11 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from holdfast.core.errors import RefusedError
+from holdfast.core.errors import GovernanceError
 
 WINDOW_S = 900.0
 ACCOUNT_MAX, ADDRESS_MAX = 5, 20
 REMEMBERED_MAX = 10_000
-
-
-class TooManyLoginsError(RefusedError):
-    """An account or an address has failed to log in too often."""
-
-    code = "too_many_logins"
-    next_step = "Wait, then log in again."
 
 
 class LoginLimiter:
@@ -34,7 +27,7 @@ class LoginLimiter:
         self._failures: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
 
     def begin(self, account: str, address: str) -> None:
-        """Count a login that begins; raise TooManyLoginsError if the account or the address has failed too often.
+        """Count a login that begins; raise GovernanceError if the account or the address has failed too often.
 
         It is counted before the password is looked at: many logins at the same time are no way around the limit.
         """
@@ -44,8 +37,10 @@ class LoginLimiter:
                 failures = self._recent(key)
                 if len(failures) >= most:
                     wait_s = max(1, int(failures[0] + WINDOW_S - self._clock()) + 1)
-                    raise TooManyLoginsError(
+                    raise GovernanceError(
                         f"Too many failed logins. The next one is possible in {wait_s} s.",
+                        code="too_many_logins",
+                        next_step="Wait, then log in again.",
                         context={"by": key[0], "retry_after_s": wait_s},
                     )
             for key in keys:
