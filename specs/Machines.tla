@@ -56,5 +56,5 @@ Spec == Init /\ [][Next]_<<machine, state>>
 
 TypeOK == state \in States[machine]
 
-FinalIsLeftByAGrant == [][state \in Final[machine] => <<state, state'>> \in Governed[machine]]_state
+FinalIsLeftByAGrant == [][(state \in Final[machine]) => <<state, state'>> \in Governed[machine]]_state
 =============================================================================
