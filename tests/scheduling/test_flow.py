@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Iterator
@@ -134,6 +135,64 @@ def test_cancelling_a_job_cancels_its_followers_if_they_say_so(ledger: Ledger, c
     assert state(ledger, runs.job_id) == ("succeeded", None)
     with ledger.store.reading() as reading:
         assert [row.event for row in reading.journal.of(chain.job_id)] == ["submit", "cancel"]
+
+
+ENDS = ("succeeded", "failed", "broken", "cancelled", "deadline_passed", "pending")
+
+
+def brought(ledger: Ledger, end: str, clock: VirtualClock) -> int:
+    """Submit a job that will end in this way; it is pending until `bring_to_end`."""
+    deadline = clock.after(60) if end == "deadline_passed" else None
+    due = clock.after(10 if end in ("succeeded", "failed") else 3600)
+    name = "bad" if end == "failed" else end
+    return ledger.submit("step", {"name": name}, run_at=due, deadline_at=deadline).job_id
+
+
+def bring_to_end(ledger: Ledger, jobs: list[tuple[str, int]], clock: VirtualClock) -> None:
+    for end, job_id in jobs:
+        if end == "cancelled":
+            ledger.cancel(job_id)
+        elif end == "broken":
+            ledger.quarantine(job_id, "broken")
+    clock.advance(100)
+    ledger.run_until_idle()
+    assert [(end, state(ledger, job_id)) for end, job_id in jobs] == [
+        (end, (end, None) if end in ("succeeded", "failed", "pending") else ("quarantined", end)) for end, _ in jobs
+    ]
+
+
+def expected(ends: tuple[str, ...], policy: str) -> tuple[str, str | None]:
+    """Return what becomes of a job that follows jobs with these ends."""
+    if policy == "cancel" and {"cancelled", "deadline_passed"} & set(ends):
+        return "quarantined", "cancelled"
+    held = {"pending"} if policy == "run" else set(ENDS) - {"succeeded"}
+    return ("pending" if held & set(ends) else "succeeded"), None
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_follower_does_not_depend_on_the_order_of_what_it_follows(
+    ledger: Ledger, clock: VirtualClock, ran: list[str], when: str
+) -> None:
+    """All orders of three jobs with all ends, by every policy; the follower is submitted before or after they end."""
+    rounds = [{end: brought(ledger, end, clock) for end in ENDS} for _ in range(3)]
+    jobs = [pair for one in rounds for pair in one.items()]
+    wanted = {}
+    if when == "after":
+        bring_to_end(ledger, jobs, clock)
+    for ends in itertools.product(ENDS, repeat=3):
+        after = [one[end] for one, end in zip(rounds, ends, strict=True)]
+        for policy in ("wait", "cancel", "run"):
+            call = Call(operation="step", payload={"name": "follower"}, after=after, if_unsuccessful=policy)
+            wanted[ends, policy] = call
+    receipts = dict(zip(wanted, ledger.submit_many(list(wanted.values())), strict=True))
+    if when == "before":
+        bring_to_end(ledger, jobs, clock)
+    else:
+        ledger.run_until_idle()
+    found = {which: state(ledger, receipt.job_id) for which, receipt in receipts.items()}
+    assert found == {(ends, policy): expected(ends, policy) for ends, policy in found}
+    follows = sum(result == ("succeeded", None) for result in found.values())
+    assert ran.count("follower") == follows
 
 
 def test_a_follower_that_is_cancelled_waits_no_longer(ledger: Ledger, clock: VirtualClock) -> None:

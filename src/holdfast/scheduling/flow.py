@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from holdfast.engine.events import Transition
     from holdfast.engine.ledger import Ledger
     from holdfast.store.transaction import Transaction
-    from holdfast.store.verbs.flow import Ruled, SettledWait
+    from holdfast.store.verbs.flow import Place, Ruled, SettledWait
 
 BATCH = 1000
 WAITS_A_LOOK = 10_000
 
-_from: WeakKeyDictionary[Ledger, int] = WeakKeyDictionary()  # where the next look at waits begins
+# Where the next look at waits begins, and that at parents whose end cancels what waits.
+_from: WeakKeyDictionary[Ledger, tuple[int, Place]] = WeakKeyDictionary()
 
 
 class FlowTask(CallTask):
@@ -53,11 +54,13 @@ def catch_up(ledger: Ledger, *, actor: str) -> bool:
 
 
 def _pass(ledger: Ledger, actor: str) -> bool:
-    after = _from.get(ledger, 0)
+    after, place = _from.get(ledger, (0, (0, 0)))
     with ledger.store.reading() as reading:
         late = reading.flow.any_overdue()
-        found, following = reading.flow.settled(after, WAITS_A_LOOK)
-    _from[ledger] = following
+        found, after = reading.flow.settled(after, WAITS_A_LOOK)
+        doomed, place = reading.flow.doomed(place, WAITS_A_LOOK)
+    _from[ledger] = after, place
+    found = [*doomed, *(each for each in found if each[0] not in {wait for wait, *_ in doomed})]
     moved = 0
     if late:
         moved += _perform(ledger, actor, partial(_lapsed, actor))

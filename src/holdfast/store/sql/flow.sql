@@ -13,9 +13,9 @@ SELECT EXISTS (SELECT 1 FROM holdfast_jobs j
                 WHERE j.deadline_at IS NOT NULL AND j.state = 'pending' AND j.deadline_at <= {now});
 
 -- name: settled_waits
--- Of the next waits: those whose awaited job holds them back no longer, each with the next job that does; those whose
--- awaited job was cancelled or came too late, if that cancels the job that waits; and those whose own job was taken out.
-SELECT w.wait_id, w.job_id, w.awaited, p.state = 'quarantined' AND w.policy = 'cancel' AND b.parked = 'after',
+-- Of the next waits: those whose awaited job holds them back no longer, each with the next job that does, and those
+-- whose own job was taken out.
+SELECT w.wait_id, w.job_id, w.awaited, NULL,
   CASE WHEN w.job_id IS NULL OR b.parked = 'after' THEN (SELECT a.parent_id FROM holdfast_after a {ordered} JOIN holdfast_jobs q ON q.job_id = a.parent_id
     WHERE a.wait_id = w.wait_id AND a.parent_id >= w.awaited AND q.state <> 'succeeded'
       AND (w.policy <> 'run' OR q.state IN ('pending', 'running'))
@@ -23,8 +23,20 @@ SELECT w.wait_id, w.job_id, w.awaited, p.state = 'quarantined' AND w.policy = 'c
   FROM (SELECT * FROM holdfast_waits WHERE awaited IS NOT NULL AND wait_id > :after ORDER BY wait_id LIMIT :n) w
   {ordered} JOIN holdfast_jobs p ON p.job_id = w.awaited LEFT JOIN holdfast_jobs b ON b.job_id = w.job_id
  WHERE p.state = 'succeeded' OR (w.job_id IS NOT NULL AND b.parked IS DISTINCT FROM 'after') OR (w.policy = 'run' AND p.state IN ('failed', 'quarantined'))
-    OR (w.policy = 'cancel' AND p.state = 'quarantined' AND p.quarantine_code IN ('cancelled', 'deadline_passed'))
  ORDER BY w.wait_id;
+
+-- name: doomed_waits
+-- Of the next parents of waits that a parent cancels: those that were cancelled or came too late. The last row, of
+-- job 0, is the parent at which the next look begins, if there are more.
+WITH k AS MATERIALIZED (
+  SELECT w.wait_id, w.job_id, w.awaited, a.parent_id FROM holdfast_waits w {ordered} JOIN holdfast_after a ON a.wait_id = w.wait_id
+   WHERE w.awaited IS NOT NULL AND w.policy = 'cancel' AND w.job_id IS NOT NULL AND w.wait_id >= :wait_id
+     AND a.parent_id >= w.awaited AND (w.wait_id > :wait_id OR a.parent_id > :parent_id)
+   ORDER BY w.wait_id, a.parent_id LIMIT :n)
+SELECT k.wait_id, k.job_id, k.awaited, k.parent_id FROM k {ordered} JOIN holdfast_jobs p ON p.job_id = k.parent_id JOIN holdfast_jobs b ON b.job_id = k.job_id
+ WHERE p.state = 'quarantined' AND p.quarantine_code IN ('cancelled', 'deadline_passed') AND b.parked = 'after'
+UNION ALL
+SELECT * FROM (SELECT k.wait_id, 0, k.awaited, k.parent_id FROM k WHERE (SELECT count(*) FROM k) = :n ORDER BY k.wait_id DESC, k.parent_id DESC LIMIT 1) z;
 
 -- name: last_wait_of
 -- The last of the next waits: where the next look begins. NULL if there are no more.

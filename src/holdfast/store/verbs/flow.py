@@ -30,9 +30,10 @@ AFTER: Final = "after"
 BATCH: Final = "batch"
 
 Ruled = list[tuple[Job, Move | Refused]]
-# A wait that can change: its id, the job that waits, the job that it awaited, whether that dooms the waiting job, and
-# the job that it awaits now.
-SettledWait = tuple[int, int | None, int, bool, int | None]
+# A wait that can change: its id, the job that waits, the job that it awaited, the parent that cancels the waiting job,
+# and the job that it awaits now.
+SettledWait = tuple[int, int | None, int, int | None, int | None]
+Place = tuple[int, int]  # a wait and one of its parents
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,11 +115,15 @@ class FlowReads(Verbs):
 
     def settled(self, after: int, n: int) -> tuple[list[SettledWait], int]:
         """Look at up to n open waits past an id; return those to change, and the id at which the next look begins."""
-        found = [
-            (w, j, a, bool(c), following) for w, j, a, c, following in self._run("settled_waits", after=after, n=n)
-        ]
+        found = [(w, j, a, c, following) for w, j, a, c, following in self._run("settled_waits", after=after, n=n)]
         last = self._run("last_wait_of", after=after, n=n)
         return found, last[0][0] if last else 0
+
+    def doomed(self, after: Place, n: int) -> tuple[list[SettledWait], Place]:
+        """Look at up to n parents past a place for those whose end cancels what waits; return as `settled` does."""
+        rows = self._run("doomed_waits", wait_id=after[0], parent_id=after[1], n=n)
+        following = [(wait, parent) for wait, job, _, parent in rows if not job]
+        return [(w, j, a, p, None) for w, j, a, p in rows if j], following[0] if following else (0, 0)
 
 
 class FlowWrites(FlowReads, WritingVerbs):
@@ -212,26 +217,30 @@ class FlowWrites(FlowReads, WritingVerbs):
         if jobs:
             self._session.parking.park(jobs, AFTER)
         first = min(ids.values())
-        self.settle(self.settled(first - 1, len(waits))[0], actor="holdfast")  # some may have ended before
+        found = self.settled(first - 1, len(waits))[0]  # some may have ended before
+        if any(w.policy == CANCEL for w in waits):
+            found += self.doomed((first, 0), len(edges))[0]
+        self.settle(found, actor="holdfast")
         return int(first)
 
     def settle(self, found: Sequence[SettledWait], *, actor: str) -> tuple[int, Ruled]:
-        """Change waits as `settled` found them; return how many changed, and the jobs that were cancelled.
+        """Change waits as `settled` and `doomed` found them; return how many changed, and the jobs that were cancelled.
 
         A wait that another transaction has changed since is left alone.
         """
-        rows: list[list[object]] = [
-            [wait, awaited, None if doomed else then] for wait, _, awaited, doomed, then in found
-        ]
+        last = {each[0]: each for each in sorted(found, key=lambda each: each[3] or 0)}  # a wait that is doomed ends
+        rows: list[list[object]] = [[wait, awaited, then] for wait, _, awaited, _, then in last.values()]
         won = self._write("move_waits", rows)
-        free = [job for wait, job, _, doomed, then in found if wait in won and job and not doomed and then is None]
+        free = [
+            job for w, job, _, doomed, then in last.values() if w in won and job and doomed is None and then is None
+        ]
         if free:
             self._session.parking.let_go(free, AFTER)
-        doomed = {job: parent for wait, job, parent, is_doomed, _ in found if wait in won and job and is_doomed}
+        doomed = {job: parent for wait, job, _, parent, _ in last.values() if wait in won and job and parent}
         return len(won), self._cancel(doomed, actor)
 
     def _cancel(self, doomed: Mapping[int, int], actor: str) -> Ruled:
-        """Cancel jobs because the job that each waits for, given with it, has ended for good without success."""
+        """Cancel jobs because a job that each waits for, given with it, has ended for good without success."""
         ruled: Ruled = []
         for job in self._session.jobs.get_many(doomed):
             parent = doomed[job.job_id]
