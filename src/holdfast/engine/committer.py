@@ -8,7 +8,8 @@ Invariants: a caller is answered only after durability; on any failure, COMMIT i
 run again with each task in a savepoint, and if COMMIT still fails, each in a transaction of its own, so one bad
 statement fails only its own job; nothing that may have committed is repeated unless repeating is harmless; events
 are published in the order of the writes, after they are durable; an exception from a signal handler can come at any
-moment of a caller in the main thread: a caller that has left cannot lead, and another one leads in its place.
+moment of a caller in the main thread: a caller that has left cannot lead, and another one leads in its place; a
+thread that is inside `perform` cannot enter it again, as a signal handler would: the inner call raises StoreBusyError.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from holdfast.core.errors import StoreError
 from holdfast.engine.tasks import Task
 from holdfast.engine.world import BETWEEN, World, nothing
 from holdfast.store import Store, Transaction
+from holdfast.store.pool import refuse_reentry
 
 DURING, AFTER = 0, 1
 LOST_S = 0.2  # how often a caller that waits looks whether the leader has left
@@ -56,6 +58,7 @@ class Committer:
         self._lock = threading.Lock()
         self._waiting: deque[_Batch] = deque()
         self._leader: _Batch | None = None
+        self.own = threading.local()  # of each thread: the lock that shows whether it is inside `perform`
 
     def twin(self) -> Committer:
         """Return another committer of the same store: what the two write is not gathered, and not in order."""
@@ -63,8 +66,10 @@ class Committer:
 
     def perform(self, tasks: Sequence[Task[Any]]) -> None:
         """Write these tasks, with whatever else has gathered; return when each has its durable outcome or its error."""
+        refuse_reentry(self.own)
         batch = _Batch(tasks)
         with batch.here:
+            self.own.here = batch.here
             with self._lock:
                 self._waiting.append(batch)
             while not batch.done:

@@ -37,6 +37,8 @@ from holdfast.core.records import Job
 from holdfast.engine.receipt import ended
 from holdfast.engine.tasks import SubmitTask
 from holdfast.store import Admission, Store
+from holdfast.store.interruption import in_signal_handler
+from holdfast.store.pool import refuse_reentry
 
 if TYPE_CHECKING:
     from holdfast.engine.opened import OpenedLedger
@@ -54,6 +56,9 @@ GATHER_MAX = 1_000  # submits in one transaction
 def wait(opened: OpenedLedger, receipt: Receipt[Any], timeout: float | None, *, until_failed: bool) -> Job:
     """Return a job once it has ended; raise WaitTimeoutError after `timeout` seconds."""
     request = Wait(receipt.job_id, timeout, until_failed=until_failed)
+    if in_signal_handler():
+        refuse_reentry(opened.committer.own)  # every other writer waits for what the handler has interrupted
+        return Waiter(opened.store).follow_here(request)
     # Waited for by a plain lock: an exception of a signal handler could leave the lock inside a future locked.
     answered = threading.Lock()
     answered.acquire()
@@ -260,6 +265,12 @@ class Waiter(Attendant[Wait]):
         """Return the future of a job once it has ended, or of WaitTimeoutError."""
         self._pause_s = LOOK_FIRST_S
         return self.add(request)
+
+    def follow_here(self, request: Wait) -> Job:
+        """Wait in this thread: what a signal handler has interrupted may hold what another thread needs."""
+        while not request.future.done():
+            time.sleep(self._serve([request]))
+        return request.future.result()
 
     def notify(self) -> None:
         """Look now: a job may have ended."""

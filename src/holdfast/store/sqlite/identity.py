@@ -24,7 +24,7 @@ _OPEN, _SHM_OPEN = (0x40000002, 510), (128, 1)
 _SET = getattr(fcntl, "F_OFD_SETLK", None)
 
 _guarded: dict[int, tuple["LedgerFiles", list[int]]] = {}  # by id of the connection: the descriptors locked for it
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may open a connection too
 
 
 class LedgerFiles:

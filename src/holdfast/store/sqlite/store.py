@@ -61,9 +61,8 @@ class SqliteStore(Store[sqlite3.Connection]):
             )
         self._create = create
         try:
-            self.path = (
-                path.resolve()
-            )  # as SQLite does: the log and the locks are named after the file, not after a link
+            # As SQLite does: the log and the locks are named after the file, not after a link.
+            self.path = path.resolve()
             self._refuse_unusable(create=create)
         except OSError as error:  # a name that is too long, a directory that may not be entered
             raise StoreUnavailableError(f"cannot access {path}: {error.strerror}") from error

@@ -6,7 +6,8 @@ turn.
 
 Invariants: at most one holder at a time, across threads and processes; the kernel releases both locks when a process
 ends, even if it was killed or has forked a child; an exception from a signal handler, at any moment, leaves no lock
-behind; a process that does not use these locks (a shell) still has to wait for the lock of SQLite itself.
+behind; a thread that holds or awaits a turn gets no second one, as a signal handler would want; a process that does
+not use these locks (a shell) still has to wait for the lock of SQLite itself.
 """
 
 import fcntl
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.core.errors import StoreBusyError, StoreReadOnlyError
+from holdfast.store.pool import refuse_reentry
 
 T = TypeVar("T")
 
@@ -39,6 +41,7 @@ class Turnstile:
         self._guard = threading.Lock()  # of the queue
         self._queue: deque[threading.Lock] = deque()  # the threads of this process: the first has the turn
         self._files: tuple[int, int] | None = None
+        self._own = threading.local()  # of each thread: its token
         _all.add(self)
 
     def around(self, block: Iterable[T]) -> Iterator[T]:
@@ -47,9 +50,11 @@ class Turnstile:
         A generator around a generator: between them and their locks there is no step at which an exception could leave
         one locked.
         """
+        refuse_reentry(self._own)
         deadline = time.monotonic() + self._wait_s
         token = threading.Lock()
         with token:  # a thread whose token is not locked has left, however it left
+            self._own.here = token
             with self._guard:
                 self._queue.append(token)
             self._wait_for(partial(self._is_first, token), deadline)
@@ -76,7 +81,7 @@ class Turnstile:
         """Close the inherited lock files in a forked child: they would keep the locks of the parent after it ended."""
         for file in self._files or ():
             os.close(file)
-        self._files, self._guard = None, threading.Lock()
+        self._files, self._guard, self._own = None, threading.Lock(), threading.local()
         self._queue.clear()
 
     def _is_first(self, token: threading.Lock) -> bool:
