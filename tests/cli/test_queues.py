@@ -6,6 +6,7 @@ import pytest
 
 import holdfast as package
 from holdfast import Execution, Ledger, Operations, Worker
+from holdfast.cli.options import actor
 from holdfast.core.errors import QueueUnknownError
 from holdfast.store import Declared, Lease, Submission, open_store
 from tests.cli.commands import holdfast, typed
@@ -48,6 +49,51 @@ def test_a_queue_of_this_process_can_be_paused_before_anything_is_written(sqlite
         opened.pause("mail")
         with opened.store.reading() as reading:
             assert reading.queues.paused() == ["mail"]
+
+
+def test_every_change_of_a_queue_is_journalled_with_who_why_before_and_after(ledger: str) -> None:
+    at = ("--db", ledger, "--json")
+    for words in (
+        ("limit", "--depth", "100", "--reason", "small"),
+        ("limit", "--depth", "100", "--reason", "again"),  # changes nothing
+        ("limit", "--depth", "200", "--reason", "larger"),
+        ("pause", "--reason", "down"),
+        ("pause", "--reason", "down too"),  # changes nothing
+        ("queues", "limit", "default", "--running", "3", "--reason", "slow"),
+        ("queues", "weight", "default", "2", "--reason", "first"),
+        ("resume", "--reason", "up"),
+        ("limit", "--off", "--reason", "free"),
+        ("limit", "--off", "--reason", "free again"),  # changes nothing
+    ):
+        assert holdfast(*words, *at).code == 0
+    found = holdfast("queues", "history", "default", *at).json
+    assert [(row["what"], row["before"], row["after"], row["reason"]) for row in found] == [
+        ("depth", "200", None, "free"),
+        ("pause", "true", None, "up"),
+        ("weight", None, "2", "first"),
+        ("limit", None, '{"running":3}', "slow"),
+        ("pause", None, "true", "down"),
+        ("depth", "100", "200", "larger"),
+        ("depth", None, "100", "small"),
+    ]
+    assert {row["actor"] for row in found} == {actor()}
+    assert all(row["at"] for row in found)
+    assert holdfast("queues", "history", "default", "--db", ledger).tells("paused", "3 at once", "larger")
+    assert holdfast("queues", "history", "other", "--db", ledger, "--json").json == []
+    assert holdfast("check", "--db", ledger).code == 0
+
+
+def test_what_was_set_before_it_was_journalled_is_journalled_with_its_removal(ledger: str) -> None:
+    with open_store(ledger) as store, store.transaction() as transaction:
+        transaction.run("limit_queue", queue="default", depth=7)
+        transaction.run("pause_queue", queue="default", actor="a", reason="r", now=store.time_parameter())
+        transaction.queues.limit_depth("default", None, actor="bob", reason="free")
+        assert transaction.queues.resume("default", actor="bob", reason="up")
+        found = transaction.queues.history("default")
+    assert [(one.what, one.before, one.after, one.actor) for one in found] == [
+        ("pause", "true", None, "bob"), ("pause", None, "true", "holdfast"),
+        ("depth", "7", None, "bob"), ("depth", None, "7", "holdfast"),
+    ]  # fmt: skip
 
 
 def test_stopped_workers_are_listed_on_request(sqlite_ledger: str) -> None:

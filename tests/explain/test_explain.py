@@ -695,6 +695,8 @@ def test_the_limit_the_key_and_the_holders_are_named(verbs: Verbs) -> None:
         "limit": "key:echo",
         "bucket": 'key:echo="x"',
         "key": '"x"',
+        "set_by": "ann",
+        "reason": "r",
         "running": 1,
         "holders": [{"slot": 1, "job_id": first, "worker": "worker-7"}],
     }

@@ -209,10 +209,11 @@ class EntryMover:
     @contextmanager
     def _lifted(self, transaction: Transaction) -> Iterator[None]:
         """Resume the queue inside this transaction only; other connections never see it resumed."""
-        transaction.queues.resume(self.queue, actor=self.worker, reason=PAUSE_REASON)
+        # Not by the verbs: they would journal a change that no other transaction can see.
+        said = {"queue": self.queue, "actor": self.worker, "reason": PAUSE_REASON}
+        transaction.run("resume_queue", **said)
         yield
-        transaction.queues.pause(self.queue, actor=self.worker, reason=PAUSE_REASON)
-        transaction.queues_to_announce.discard(self.queue)
+        transaction.run("pause_queue", **said, now=transaction.store.time_parameter())
 
     # -- around transactions ------------------------------------------------------------------------------------------
 

@@ -249,7 +249,7 @@ class Ledger:
 
         resume(self, queue, actor=actor, reason=reason)
 
-    def limit(self, queue: str, depth: int | None) -> None:
+    def limit(self, queue: str, depth: int | None, *, actor: str = "local", reason: str = "limited") -> None:
         """Set how many jobs may wait in a queue; None removes the limit. A submit beyond it raises QueueFullError.
 
         On SQLite the limit is exact. On PostgreSQL, transactions that submit at the same moment do not see each other:
@@ -257,7 +257,7 @@ class Ledger:
         """
         from holdfast.engine.rulings import limit  # noqa: PLC0415 - of an operator
 
-        limit(self, queue, depth)
+        limit(self, queue, depth, actor=actor, reason=reason)
 
     def erase(self, job_id: int, *, reason: str, actor: str = "local", grant_id: int | None = None) -> None:
         """Remove the personal data of a job that has ended, under a grant; see `holdfast.governance.erasure.erase`."""

@@ -22,7 +22,6 @@ from holdfast.engine.tasks import CallTask
 from holdfast.engine.worker.raised import HOPELESS
 from holdfast.store import Transaction
 from holdfast.store.requests import INTEGER_MAX
-from holdfast.store.verbs.gate import set_limit
 from holdfast.store.verbs.known_queues import require_queue
 
 if TYPE_CHECKING:
@@ -128,13 +127,13 @@ def resume(ledger: Ledger, queue: str, *, actor: str, reason: str) -> None:
     ledger.perform(lambda tx: tx.queues.resume(queue, actor=actor, reason=reason))
 
 
-def limit(ledger: Ledger, queue: str, depth: int | None) -> None:
+def limit(ledger: Ledger, queue: str, depth: int | None, *, actor: str, reason: str) -> None:
     """Limit the depth of a queue; see `Ledger.limit`."""
-    refuse_unfit("queue", queue, "str")
+    _require_queue(queue, actor, reason)
     refuse_unfit("depth", depth, "int | None")
     if depth is not None and not 0 <= depth <= INTEGER_MAX:
         raise InputError(f"depth is {depth}; it must be from 0 to {INTEGER_MAX}", context={"depth": depth})
-    ledger.perform(lambda tx: set_limit(tx, queue, depth))
+    ledger.perform(lambda tx: tx.queues.limit_depth(queue, depth, actor=actor, reason=reason))
 
 
 def _require_queue(queue: str, actor: str, reason: str) -> None:

@@ -1,11 +1,11 @@
-"""Explains a job that a limit holds back: which limit, which key, and who holds the slots.
+"""Explains a job that a limit holds back: which limit, who set it, which key, and who holds the slots.
 
 Invariants: everything is read from the snapshot of the view; nothing here writes.
 """
 
 import shlex
 
-from holdfast.core.limits import KEY, RATE, Tokens, rate_text, rule_of
+from holdfast.core.limits import KEY, KIND, RATE, Tokens, rate_text, rule_of
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.explain.view import JobView, counted, moment_text
 
@@ -21,7 +21,11 @@ def limited_finding(seen: JobView) -> Finding | None:
     name = bucket.removeprefix(RATE)
     subject, _, key = name.partition("=") if name.startswith(f"{KEY}:") else (name, "", "")
     rule = rule_of(bucket, limits.rules())
-    evidence: dict[str, object] = {"limit": subject, "bucket": bucket, "key": key or None}
+    setting = seen.reading.configuration.get(KIND, subject)
+    evidence: dict[str, object] = {
+        "limit": subject, "bucket": bucket, "key": key or None,
+        "set_by": setting and setting.actor, "reason": setting and setting.reason,
+    }  # fmt: skip
     whose = f"{subject} (key {key})" if key else subject
     if rule is None:
         said = f"The job was parked for the limit {whose}, which was removed; a worker lets it go within a second."
@@ -40,4 +44,5 @@ def limited_finding(seen: JobView) -> Finding | None:
         }
         by = ", ".join(f"job {job_id} on {owner}" for _, job_id, owner in holders) or "no job now"
         said = f"The limit of {whose} is {counted(rule.running or 0, 'job')} at once; running: {by}."
+    said += f" Set by {setting.actor}: {setting.reason}" if setting else ""
     return seen.finding(FindingCode.LIMITED, said, evidence, f"holdfast limits show {shlex.quote(subject)}")

@@ -9,7 +9,6 @@ from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, Reason, acto
 from holdfast.core.errors import InputError
 from holdfast.store import Store
 from holdfast.store.requests import INTEGER_MAX
-from holdfast.store.verbs.gate import set_limit
 from holdfast.store.verbs.known_queues import require_queue
 
 Queue = Annotated[str, word("--queue", "Name of the queue.")]
@@ -52,6 +51,7 @@ def limit(
         int | None, typer.Option("--depth", min=0, max=INTEGER_MAX, metavar="N", help="Most jobs that may wait.")
     ] = None,
     off: Annotated[bool, typer.Option("--off", help="Remove the limit.")] = False,
+    reason: Reason = None,
 ) -> Answer:
     """Limit how many jobs may wait in a queue.
 
@@ -63,6 +63,6 @@ def limit(
     if (depth is None) != off:
         raise InputError("Give either --depth N or --off.", next_step="Add --depth N, or --off to remove the limit.")
     with store.transaction() as transaction:
-        set_limit(transaction, queue, depth)
+        transaction.queues.limit_depth(queue, depth, actor=actor(), reason=reason or "limited")
     what = f"At most {depth} jobs may wait in queue {queue}." if depth is not None else f"Queue {queue} has no limit."
     return Answer({"queue": queue, "depth_max": depth}, what)

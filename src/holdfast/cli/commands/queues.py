@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
-from holdfast.cli.commands.limits import Burst, Rate, Reason, Running, changed, limit_value
+from holdfast.cli.commands.limits import Burst, Rate, Reason, Running, changed, limit_text, limit_value
 from holdfast.cli.options import actor
 from holdfast.cli.output import Column
 from holdfast.core.errors import InputError
-from holdfast.core.limits import checked, limit_of
+from holdfast.core.limits import Limit, checked, limit_of
 from holdfast.core.machines import JobState
 from holdfast.core.records import time_text
 from holdfast.explain.values import row_value
@@ -24,6 +25,7 @@ from holdfast.store.verbs.fair import WEIGHT_DEFAULT, weights
 from holdfast.store.verbs.gate import limits as depth_limits
 from holdfast.store.verbs.known_queues import known_queues
 from holdfast.store.verbs.lists import WorkerRow
+from holdfast.store.verbs.queues import PAUSED, QueueChange
 
 PARKED_BUCKETS = 100_000
 LISTED = (JobState.PENDING, JobState.RUNNING, JobState.FAILED, JobState.QUARANTINED)
@@ -117,6 +119,42 @@ def weigh_queue(
         was_changed = save_weight(transaction, queue, weight, actor=actor(), reason=reason)
     value = {"queue": queue, "weight": WEIGHT_DEFAULT if weight is None else weight, "changed": was_changed}
     return Answer(value, output.clean(f"Queue {queue} has the weight {value['weight']:g}."))
+
+
+@queues.command()
+@command(Location.open)
+def history(
+    store: Store[Any],
+    *,
+    queue: Queue,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number of changes.")] = 20,
+) -> Answer:
+    """Show who changed the limit, the depth limit, the weight and the pause of a queue, when and why."""
+    with store.reading() as reading:
+        found, now = reading.queues.history(queue, limit=limit), store.now()
+    return Answer([row_value(change) for change in found], lambda: _print_changes(found, now))
+
+
+def _print_changes(found: Sequence[QueueChange], now: datetime) -> None:
+    if not found:
+        output.line("No changes.")
+        return
+    output.table(
+        [Column("AT"), Column("WHAT"), Column("BEFORE"), Column("AFTER"), Column("BY"), Column("REASON", folds=True)],
+        [
+            (output.age(one.at, now), one.what, _said(one.before), _said(one.after), one.actor, one.reason)
+            for one in found
+        ],
+    )
+
+
+def _said(value: str | None) -> str:
+    """Return a value of a setting for people."""
+    known = {None: "", PAUSED: "paused"}.get(value)
+    if known is not None:
+        return known
+    decoded = msgspec.json.decode(value or "")
+    return limit_text(msgspec.convert(decoded, Limit)) if isinstance(decoded, dict) else str(value)
 
 
 def _print_queues(found: Sequence[dict[str, Any]], now: datetime) -> None:

@@ -1,4 +1,4 @@
--- Statements for workers: what is due, who works, which queues are paused, what an attempt keeps for the next one.
+-- Statements for workers and queues: what is due, who works, which queues are paused, what an attempt keeps for the next one.
 
 -- name: oldest_due
 -- For each queue the earliest time at which a pending job may run, switched-off operations too. It walks the lanes, as a
@@ -19,7 +19,7 @@ SELECT l.queue, min((SELECT min(j.due_at) FROM holdfast_jobs j
 INSERT INTO holdfast_queues (queue, paused_at, paused_by, reason) VALUES (:queue, {now}, :actor, :reason)
 ON CONFLICT (queue) DO UPDATE SET paused_at = excluded.paused_at, paused_by = excluded.paused_by,
   reason = excluded.reason
- WHERE holdfast_queues.paused_at IS NULL;
+ WHERE holdfast_queues.paused_at IS NULL RETURNING queue;
 
 -- name: resume_queue
 UPDATE holdfast_queues SET paused_at = NULL, paused_by = :actor, reason = :reason
@@ -41,6 +41,21 @@ ON CONFLICT (queue) DO UPDATE SET depth_max = excluded.depth_max;
 
 -- name: queue_limits
 SELECT queue, depth_max FROM holdfast_queues WHERE depth_max IS NOT NULL ORDER BY queue;
+
+-- name: depth_of
+SELECT depth_max FROM holdfast_queues WHERE queue = :queue AND depth_max IS NOT NULL;
+
+-- name: queue_changes
+-- The value before a change is the one that was replaced in the same move.
+SELECT s.kind,
+       CASE WHEN g.event = 'remove' THEN s.value ELSE (
+         SELECT b.value FROM holdfast_settings b
+          WHERE b.kind = s.kind AND b.name = s.name AND b.state = 'replaced' AND b.move_id = g.move_id) END,
+       CASE WHEN g.event = 'set' THEN s.value END, g.actor, g.reason, g.at
+  FROM holdfast_settings s JOIN holdfast_edges g ON g.record = s.setting_id AND g.subject = s.setting_id
+ WHERE g.machine = 'SETTING' AND g.event <> 'replace'
+   AND (s.kind, s.name) IN (VALUES ('limit', :subject), ('weight', :queue), ('depth', :queue), ('pause', :queue))
+ ORDER BY g.seq DESC LIMIT :n;
 
 -- name: ask_cancel
 -- A request is made once: a later one changes nothing.

@@ -77,11 +77,6 @@ def limits(reading: Reading) -> dict[str, int]:
     return dict(reading.run("queue_limits"))
 
 
-def set_limit(transaction: Transaction, queue: str, depth: int | None) -> None:
-    """Set how many jobs may wait in a queue; None removes the limit."""
-    transaction.run("limit_queue", queue=queue, depth=depth)
-
-
 def _require_room(transaction: Transaction, new: Sequence[Submission]) -> None:
     wanted = Counter(submission.queue for submission in new if not submission.by_engine)
     limited = limits(transaction) if wanted else {}

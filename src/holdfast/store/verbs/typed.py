@@ -17,6 +17,7 @@ from holdfast.store.verbs.operations import OperationReads, OperationWrites
 from holdfast.store.verbs.parking import ParkingWrites
 from holdfast.store.verbs.portable import PortableReads, PortableWrites
 from holdfast.store.verbs.quarantine import QuarantineReads
+from holdfast.store.verbs.queues import QueueReads, QueueWrites
 from holdfast.store.verbs.registry import RegistryReads, RegistryWrites
 from holdfast.store.verbs.replay import ReplayReads, ReplayWrites
 from holdfast.store.verbs.retention import RetentionReads, RetentionWrites
@@ -25,7 +26,7 @@ from holdfast.store.verbs.schedules import ScheduleReads, ScheduleWrites
 from holdfast.store.verbs.seals import SealReads, SealWrites
 from holdfast.store.verbs.settings import SettingReads, SettingWrites
 from holdfast.store.verbs.switches import SwitchReads, SwitchWrites
-from holdfast.store.verbs.workers import QueueReads, QueueWrites, WorkerWrites
+from holdfast.store.verbs.workers import WorkerWrites
 
 __all__ = [
     "ConfigurationReads",

@@ -1,6 +1,6 @@
-"""Verbs of workers and queues: which workers run, which queues are paused, and which worker performs a duty.
+"""Verbs of workers: which workers run, and which worker performs a duty.
 
-Invariants: one worker of a fleet takes a duty in each period; jobs of a paused queue are not claimed.
+Invariants: one worker of a fleet takes a duty in each period.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from holdfast.core.records import time_text
 from holdfast.store.statements import encoded
-from holdfast.store.verbs.base import Verbs, WritingVerbs
+from holdfast.store.verbs.base import WritingVerbs
 
 
 class WorkerWrites(WritingVerbs):
@@ -45,25 +45,3 @@ class WorkerWrites(WritingVerbs):
         """Let a duty that failed be taken again after `after_s`, not only after the whole period."""
         due = self._store.now() - timedelta(seconds=every_s - min(after_s, every_s))
         self._session.settings.set(f"duty:{name}", time_text(due))
-
-
-class QueueReads(Verbs):
-    """Reads which queues are paused."""
-
-    def paused(self) -> list[str]:
-        """Return the paused queues."""
-        return [queue for (queue,) in self._run("paused_queues")]
-
-
-class QueueWrites(QueueReads, WritingVerbs):
-    """Pauses and resumes queues."""
-
-    def pause(self, queue: str, *, actor: str, reason: str) -> None:
-        """Pause a queue: its jobs are not claimed. Running jobs continue."""
-        self._run("pause_queue", queue=queue, actor=actor, reason=reason, now=self._store.time_parameter())
-
-    def resume(self, queue: str, *, actor: str, reason: str) -> bool:
-        """Resume a queue; return whether it was paused."""
-        resumed = bool(self._run("resume_queue", queue=queue, actor=actor, reason=reason))
-        self._session.queues_to_announce.add(queue)
-        return resumed
