@@ -12,6 +12,7 @@ from holdfast.audit.check.runner import check
 from holdfast.engine.world import POINTS
 from holdfast.model import __main__ as command
 from holdfast.model.simulation import Broken, Flaw, simulate
+from holdfast.model.trace import prove_ledger
 from holdfast.store import open_store
 from holdfast.testing import FAULTS
 
@@ -41,6 +42,7 @@ def test_every_promise_is_kept(ledger_url: str) -> None:
     assert report.faults["ConcurrentClients"] > 0
     with open_store(ledger_url) as store:
         assert check(store).violations == ()
+        assert prove_ledger(store).wrong == ()
 
 
 @pytest.mark.slow

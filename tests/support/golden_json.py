@@ -176,6 +176,7 @@ class _Scenario:
         Path("calls.json").write_text('[{"operation": "noop", "payload": {}}]', encoding="utf-8")
         self._run("simulate", f"{APP}:ledger", "--calls", "calls.json", "--seeds", "1", "--steps", "5", db=None)
         self._run("check")
+        self._run("prove")
         self._run("repair")
 
     def _keep(self) -> None:

@@ -111,6 +111,9 @@ COMMANDS = {
     "check": Command(
         "Operate", "holdfast.cli.commands.check:check", "Check the invariants of a ledger and report violations."
     ),
+    "prove": Command(
+        "Operate", "holdfast.cli.commands.prove:prove", "Check a recorded journal against the model, move by move."
+    ),
     "repair": Command(
         "Operate", "holdfast.cli.commands.repair:repair", "Plan the repair of a broken ledger, and apply the plan."
     ),

@@ -48,6 +48,7 @@ EXAMPLES = {
     "recover": Example("recover", FINAL),
     "gc": Example("gc --dry-run", "Archived rows stay in the archive; what was deleted cannot be brought back."),
     "check": Example("check --cheap"),
+    "prove": Example("prove --trace work.snapshot"),
     "repair": Example("repair", "A repair cannot be undone; it keeps what was there before as evidence."),
     "environment": Example("environment stage --reason 'going live'", FINAL),
     "snapshot create": Example("snapshot create work.snapshot"),

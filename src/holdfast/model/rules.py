@@ -120,8 +120,8 @@ def judged(work: Work | None, attempt: Try | None, budget: Budget, command: obje
     """Return the answer of `decide` to a command, for a job or for a job with one of its executions."""
     if work is None:
         return decide(None, command, at(now))
-    job = _job(work, budget)
-    return decide(job if attempt is None else Attempt(job, _execution(attempt)), command, at(now))
+    job = job_of(work, budget)
+    return decide(job if attempt is None else Attempt(job, execution_of(attempt)), command, at(now))
 
 
 def stamped(move: Move, paper: Paper, actor: str) -> Paper:
@@ -184,7 +184,8 @@ def tried(move: Move, attempt: Try | None, *, token: int, expires: int) -> Try |
 
 
 @lru_cache(maxsize=1 << 16)
-def _job(work: Work, budget: Budget) -> Job:
+def job_of(work: Work, budget: Budget) -> Job:
+    """Return the job of a model; its excuses for lost leases are used up, so that its attempts are bounded."""
     return Job(
         job_id=1,
         operation="model",
@@ -211,12 +212,13 @@ def _job(work: Work, budget: Budget) -> Job:
         replaces=None,
         created_at=_START,
         updated_at=_START,
-        lost=LOSSES_EXCUSED,  # the excuses are used up, so that the number of attempts is bounded
+        lost=LOSSES_EXCUSED,
     )
 
 
 @lru_cache(maxsize=1 << 16)
-def _execution(attempt: Try) -> Execution:
+def execution_of(attempt: Try) -> Execution:
+    """Return the execution of a model."""
     return Execution(
         exec_id=1,
         job_id=1,

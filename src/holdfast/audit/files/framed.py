@@ -1,4 +1,4 @@
-"""Compressed JSON Lines: the framing of snapshots and archives.
+"""JSON Lines: the framing of snapshots and archives, which are compressed, and of exports, which are not.
 
 Invariants: the same lines make the same bytes; a stream that was cut off or cannot be decompressed, and a line that is
 too long or does not end, raise the error of the kind of file, with a stable `kind`; one line is in memory at a time.
@@ -33,10 +33,22 @@ def compressed(file: BinaryIO, *, level: int) -> gzip.GzipFile:
 
 
 class LineReader:
-    """Reads the lines of a compressed file; `refuse(kind, detail)` makes the error if the file is not valid."""
+    """Reads the lines of a compressed file; `refuse(kind, detail)` makes the error if the file is not valid.
 
-    def __init__(self, file: BinaryIO, refuse: Callable[[str, str], HoldfastError], *, line_bytes_max: int) -> None:
-        self._stream = gzip.GzipFile(fileobj=file, mode="rb")
+    With `plain` a file that is not compressed is read too.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        refuse: Callable[[str, str], HoldfastError],
+        *,
+        line_bytes_max: int,
+        plain: bool = False,
+    ) -> None:
+        packed = not plain or file.read(len(GZIP)) == GZIP
+        file.seek(0)
+        self._stream = gzip.GzipFile(fileobj=file, mode="rb") if packed else file
         self._refuse, self._line_bytes_max = refuse, line_bytes_max
         self.number = 0  # of the line that was read last
 

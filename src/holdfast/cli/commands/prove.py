@@ -1,0 +1,71 @@
+"""`holdfast prove`: checks recorded journals against the model, move by move.
+
+Invariants: nothing is written to the ledger; the first wrong step is named by its record, version and code; the exit
+code is 1 if there is one.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.options import Json
+from holdfast.cli.output import Column
+from holdfast.model.history import WrongStep
+from holdfast.model.trace import LIMIT, TraceReport, prove_files, prove_ledger
+
+WRONG = 1
+COLUMNS = (Column("RECORD"), Column("VERSION", right=True), Column("ROW", right=True), Column("CODE"))
+
+
+@command(Location.unopened)
+def prove(
+    location: Location,
+    *,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--trace", metavar="FILE", help="Snapshot, export or archive to check instead of a ledger; repeatable."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Maximum number of wrong steps.")] = LIMIT,
+    as_json: Json = False,
+) -> Answer:
+    """Check the journal of a ledger, or of files, against the model.
+
+    The moves of each record are made again by the rules of this version: each must be possible at its place, with the
+    attempts, budgets and grants that it had. An attempt commits once, tokens and versions only grow. The journal is
+    sorted in a temporary directory (TMPDIR), and needs about its own size there.
+    """
+    with output.progress(as_json=as_json) as show:
+        if trace:
+            report = prove_files(trace, limit=limit, progress=show)
+        else:
+            with location.connect() as store:  # not verified: a ledger without its triggers can be checked too
+                report = prove_ledger(store, limit=limit, progress=show)
+    return Answer(msgspec.to_builtins(report), lambda: _print(report), 0 if report.ok else WRONG)
+
+
+def _print(report: TraceReport) -> None:
+    what = f"{report.rows:,} journal rows, {report.jobs:,} jobs and {report.records:,} other records"
+    if report.ok:
+        output.line(f"Every move follows the model: {what}.")
+    else:
+        output.table(
+            [*COLUMNS, Column("DETAIL", folds=True)],
+            [_cells(step) for step in report.wrong],
+        )
+        more = "; there may be more, raise --limit" if report.more else ""
+        output.line(f"\nThe first wrong step of {len(report.wrong)} of them: {what}{more}.")
+        output.line("next:  To see what is wrong with the records too, run `holdfast check`.")
+    if report.begun_earlier:
+        output.line(
+            f"{report.begun_earlier:,} histories begin before the trace; they were checked from their first row."
+        )
+
+
+def _cells(step: WrongStep) -> tuple[object, ...]:
+    return f"{step.machine} {step.subject}", step.version, step.seq or "", step.code, step.detail
