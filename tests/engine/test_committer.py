@@ -472,7 +472,7 @@ def test_what_goes_wrong_after_the_commit_repeats_nothing(
     if what == "announce":
         monkeypatch.setattr(watched.store, "announce", broken)
     else:
-        monkeypatch.setattr(watched.committer, "_on_commit", broken)
+        monkeypatch.setattr(watched.committer, "on_commit", broken)
     assert watched.ledger.submit(NOOP).is_new
     assert [receipt.is_new for receipt in watched.ledger.submit_many([NOOP, NOOP])] == [True, True]
     assert (len(watched.jobs()), watched.commits) == (3, 2)
@@ -534,7 +534,7 @@ def test_those_who_wait_for_a_leader_that_dies_are_not_told_that_all_is_well(wat
             if len(groups) == 2:  # the one that leads those who have gathered
                 raise Crash(point)
 
-    watched.committer._world = msgspec.structs.replace(watched.committer._world, reach=reach)
+    watched.committer.world = msgspec.structs.replace(watched.committer.world, reach=reach)
     answers = watched.gather(*[lambda: watched.ledger.submit(NOOP)] * 5)
     assert sorted(type(answer).__name__ for answer in answers) == ["CommitUnknownError"] * 4 + ["Crash"]
     assert watched.ledger.submit(NOOP).is_new  # another leads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +12,12 @@ import pytest
 
 from holdfast import Call, Execution, Ledger, RetryPolicy, Strategy
 from holdfast.core.commands import Complete
+from holdfast.core.errors import EffectError
 from holdfast.core.machines import JobState
 from holdfast.engine.tasks import ClaimTask, EndTask
 from holdfast.store import Lease
 from holdfast.store.effects import staged
+from holdfast.store.postgres.store import PostgresStore
 from tests.engine.database import Database
 from tests.engine.working import eventually, working
 
@@ -67,12 +70,13 @@ def test_no_lease_is_lost_because_an_effect_waits(ledger_url: str, database: Dat
         def insert(run: Execution, n: int) -> None:
             run.effect("INSERT INTO things VALUES (:n)", {"n": n})
 
-        bad = [ledger.submit(stuck.call(n=n)) for n in range(3)]
+        bad = [ledger.submit(stuck.call(n=n)) for n in range(8)]
         good = [ledger.submit(long.call()), *(ledger.submit(insert.call(n=n)) for n in range(20))]
-        with working(ledger, concurrency=8):
+        good += ledger.submit_many([Call(operation="noop", payload={})] * 50)
+        with working(ledger, concurrency=12):
             ended = [receipt.wait(60) for receipt in (*bad, *good)]
-    assert [(one.state, one.error_code) for one in ended[:3]] == [(JobState.FAILED, "effect_failed")] * 3
-    assert {one.state for one in ended[3:]} == {JobState.SUCCEEDED}
+    assert [(one.state, one.error_code) for one in ended[:8]] == [(JobState.FAILED, "effect_failed")] * 8
+    assert {one.state for one in ended[8:]} == {JobState.SUCCEEDED}
     with Ledger(ledger_url) as ledger:
         assert {ledger.job(one.job_id).attempts for one in ended} == {1}
     assert database.run("SELECT count(*) FROM things") == [(20,)]
@@ -81,11 +85,14 @@ def test_no_lease_is_lost_because_an_effect_waits(ledger_url: str, database: Dat
 @pytest.mark.attack("faults")
 @pytest.mark.pg
 @pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize("listening", [False, True])
 def test_other_jobs_end_while_an_effect_waits_for_a_lock(
-    ledger_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+    ledger_url: str, database: Database, monkeypatch: pytest.MonkeyPatch, *, listening: bool
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.store.LOCK_S", 120)
     with Ledger(ledger_url) as ledger, waiting(database) as (effect, release):
+        if listening:
+            ledger.subscribe(lambda _: None)
 
         @ledger.operation("stuck", lease_s=600)
         def stuck(run: Execution) -> None:
@@ -95,7 +102,7 @@ def test_other_jobs_end_while_an_effect_waits_for_a_lock(
             receipt = ledger.submit(stuck.call())
             locks = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             eventually(lambda: database.run(locks) != [(0,)], "the effect waits")
-            for other in [ledger.submit("noop", {}) for _ in range(20)]:
+            for other in [ledger.submit("noop", {}) for _ in range(50)]:
                 assert other.wait(60).state is JobState.SUCCEEDED
             assert ledger.receipt(receipt.job_id).state is JobState.RUNNING
             release()
@@ -114,6 +121,17 @@ def noting(answered: list[EndTask], answer: Callable[[EndTask, Any], None]) -> C
     return note
 
 
+def ends_with(ledger: Ledger, statements: list[str]) -> list[EndTask]:
+    """Return the ends of jobs that a worker holds, each with one effect."""
+    ledger.submit_many([Call(operation="noop", payload={})] * len(statements))
+    claim = ClaimTask(Lease(owner="worker-of-the-test", seconds=60, n=len(statements)))
+    ledger.perform_tasks([claim])
+    return [
+        EndTask(attempt, Complete(attempt.execution.lease_token, "1"), [staged(statement, None, None)])
+        for attempt, statement in zip(claim.result(), statements, strict=True)
+    ]
+
+
 @pytest.mark.pg
 @pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
 def test_of_the_ends_that_are_written_alone_those_that_may_wait_come_last(
@@ -124,14 +142,57 @@ def test_of_the_ends_that_are_written_alone_those_that_may_wait_come_last(
     for name in ("succeeded", "failed"):
         monkeypatch.setattr(EndTask, name, noting(answered, getattr(EndTask, name)))
     with Ledger(ledger_url) as ledger, waiting(database) as (effect, _):
-        ledger.submit_many([Call(operation="noop", payload={})] * 4)
-        claim = ClaimTask(Lease(owner="worker-of-the-test", seconds=60, n=4))
-        ledger.perform_tasks([claim])
-        statements = [effect, effect, effect, "INSERT INTO things VALUES (1)"]
-        tasks = [
-            EndTask(attempt, Complete(attempt.execution.lease_token, "1"), [staged(statement, None, None)])
-            for attempt, statement in zip(claim.result(), statements, strict=True)
-        ]
+        tasks = ends_with(ledger, [effect, effect, effect, "INSERT INTO things VALUES (1)"])
         ledger.perform_tasks(tasks)
     assert [task.error is None for task in tasks] == [False, False, False, True]
     assert [tasks.index(task) for task in answered] == [0, 3, 1, 2]
+
+
+@pytest.mark.attack("faults")
+def test_the_waits_of_one_group_are_not_added_up(
+    ledger_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.store.LOCK_S", 0.4)
+    monkeypatch.setattr("holdfast.store.sqlite.effects.LIMIT_S", 0.4)
+    with Ledger(ledger_url) as ledger, waiting(database) as (effect, _):
+        tasks = ends_with(ledger, [effect] * 8)
+        ledger.perform_tasks(tasks)
+    errors = [task.error for task in tasks]
+    limits = [error.context.get("limit_s") for error in errors if isinstance(error, EffectError)]
+    assert limits == [0.4] + [0.04] * 7
+
+
+@pytest.mark.pg
+@pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
+def test_events_are_in_order_although_ends_with_effects_have_a_connection_of_their_own(
+    ledger_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announce = PostgresStore.announce
+
+    def slowly(store: PostgresStore, connection: Any, queues: set[str]) -> None:
+        announce(store, connection, queues)
+        if threading.current_thread().name == "holdfast-effects":
+            time.sleep(0.5)  # after COMMIT, and before the events are published: the worker claims what follows
+
+    monkeypatch.setattr(PostgresStore, "announce", slowly)
+    seen: list[tuple[object, str]] = []
+    with Ledger(ledger_url) as ledger:
+
+        @ledger.operation("insert")
+        def insert(run: Execution) -> None:
+            run.effect("INSERT INTO things VALUES (1)")
+            run.after_commit(Call(operation="noop", payload={}))
+
+        subscription = ledger.subscribe(
+            lambda event: seen.append((event.subject, event.event)) if event.machine == "JOB" else None
+        )
+        first = [ledger.submit(insert.call()).job_id for _ in range(2)]
+        with working(ledger):
+            eventually(lambda: len(seen) == 12, "both jobs and what follows them have ended")
+        subscription.flush()
+    events: dict[object, list[str]] = {}
+    for job_id, event in seen:
+        events.setdefault(job_id, []).append(event)
+    assert len(events) == 4
+    assert all(of_job == ["submit", "claim", "succeed"] for of_job in events.values()), events
+    assert set(first) < set(events)

@@ -52,17 +52,12 @@ class Committer:
     """Gathers the writes of one process."""
 
     def __init__(self, store: Store[Any], world: World, on_commit: Callable[[Sequence[Task[Any]]], None]) -> None:
-        self._store = store
-        self._world = world
-        self._on_commit = on_commit
+        self.store, self.world, self.on_commit = store, world, on_commit
         self._lock = threading.Lock()
         self._waiting: deque[_Batch] = deque()
         self._leader: _Batch | None = None
+        self.order = threading.RLock()  # held while events are published
         self.own = threading.local()  # of each thread: the lock that shows whether it is inside `perform`
-
-    def twin(self) -> Committer:
-        """Return another committer of the same store: what the two write is not gathered, and not in order."""
-        return Committer(self._store, self._world, self._on_commit)
 
     def perform(self, tasks: Sequence[Task[Any]]) -> None:
         """Write these tasks, with whatever else has gathered; return when each has its durable outcome or its error."""
@@ -111,21 +106,21 @@ class Committer:
                     self._leader.woken.release()
 
     def _run(self, tasks: Sequence[Task[Any]]) -> None:
-        if self._world.planned(BETWEEN):
+        if self.world.planned(BETWEEN):
             from holdfast.engine.isolation import ran_in_two  # noqa: PLC0415 - only where a crash is planned
 
-            tasks = [task for task in tasks if not ran_in_two(task, self._run, self._world)]
+            tasks = [task for task in tasks if not ran_in_two(task, self._run, self.world)]
         if not tasks:
             return
         try:
             # One statement may commit itself, if nothing is planned between it and COMMIT.
-            one = not (self._store.limited or self._store.fair)  # a claim is one statement
-            plain = self._store.governed is False and one and self._world.reach is nothing
+            one = not (self.store.limited or self.store.fair)  # a claim is one statement
+            plain = self.store.governed is False and one and self.world.reach is nothing
             self._write(tasks, partial(write_sets, tasks), lone=plain and len(tasks) == 1 and tasks[0].lone)
         except Exception as error:  # noqa: BLE001 - whatever it is, the tasks that did not cause it must go on
             from holdfast.engine.isolation import Isolation  # noqa: PLC0415 - most groups do not fail
 
-            Isolation(self._store, self._write).run(tasks, error)
+            Isolation(self.store, self._write).run(tasks, error)
 
     def _write(self, tasks: Sequence[Task[Any]], body: Callable[..., None], *, lone: bool = False) -> StoreError | None:
         """Run a body in one transaction; once that is durable, give each task the outcome that the body recorded.
@@ -134,7 +129,7 @@ class Committer:
         """
         written: Written = []
         began = False
-        block = self._store.alone() if lone else self._store.transaction()
+        block = self.store.alone() if lone else self.store.transaction()
         try:
             with block as transaction:
                 began = True
@@ -153,7 +148,8 @@ class Committer:
             for task, outcome in zip(some, outcomes, strict=True):
                 task.succeeded(outcome)
         try:
-            self._on_commit([task for some, _ in written for task in some])
+            with self.order:
+                self.on_commit([task for some, _ in written for task in some])
         except Exception as error:  # noqa: BLE001 - it is durable, and must not be written again
             from holdfast.engine.isolation import not_published  # noqa: PLC0415 - rare
 
@@ -161,9 +157,9 @@ class Committer:
         return None
 
     def _reach(self, tasks: Sequence[Task[Any]], when: int) -> None:
-        if self._world.reach is not nothing:
+        if self.world.reach is not nothing:
             for point in dict.fromkeys(points[when] for task in tasks if (points := task.points) is not None):
-                self._world.reach(point)
+                self.world.reach(point)
 
 
 def write_sets(tasks: Sequence[Task[Any]], transaction: Transaction, written: Written) -> None:

@@ -47,6 +47,7 @@ class Isolation:
             tasks[0].failed(error)
             return
         if _waited(error):
+            self._store.effects_wait = True
             self._apart(tasks)  # one transaction would wait for all of them that wait
             return
         remaining = self._without_unrepeatable(tasks, error)
@@ -107,7 +108,11 @@ class Isolation:
         self._each_alone([*plain, *rest])
 
     def _each_alone(self, tasks: Sequence[Task[Any]]) -> None:
-        """Write each task in a transaction of its own; those with a statement that has waited for another come last."""
+        """Write each task in a transaction of its own.
+
+        Those with a statement that has waited for another task come last, and may not wait as long, so that the waits
+        of many tasks are not added up.
+        """
         left, last = deque(tasks), deque[Task[Any]]()
         waited: set[str] = set()
         while left or last:
@@ -115,7 +120,7 @@ class Isolation:
             task = (left or last).popleft()
             statements = {effect.sql for effect in _effects(task)}
             if first and not waited.isdisjoint(statements):
-                last.append(task)
+                last.append(_hurried(task))
                 continue
             not_begun = self._alone(task)
             if not_begun is not None:
@@ -167,6 +172,12 @@ class _TransactionGoneError(HoldfastError):
 
 def _effects(task: Task[Any]) -> Sequence[Effect]:
     return task.effects if isinstance(task, EndTask) else ()
+
+
+def _hurried(task: Task[Any]) -> Task[Any]:
+    if isinstance(task, EndTask):
+        task.effects = [msgspec.structs.replace(effect, hurried=True) for effect in task.effects]
+    return task
 
 
 def _waited(error: Exception | None) -> bool:

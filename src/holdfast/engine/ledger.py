@@ -342,8 +342,10 @@ class Ledger:
         self._in_use().committer.perform(tasks)
 
     def second_committer(self) -> Committer:
-        """Return a committer beside the one of `perform_tasks`; the events of the two are in no order."""
-        return self._in_use().committer.twin()
+        """Return a committer beside the one of `perform_tasks`: what the two write is not gathered."""
+        from holdfast.engine.worker.second import Twin  # noqa: PLC0415 - only in a worker that has so much to write
+
+        return Twin(self._in_use().committer)
 
     @property
     def bus(self) -> Bus:

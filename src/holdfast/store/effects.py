@@ -13,8 +13,9 @@ from itertools import groupby
 from holdfast.core.errors import EffectError
 from holdfast.store.requests import Effect, Params
 
-__all__ = ["Effect", "Params", "as_pyformat", "groups", "in_turn", "require_rows", "staged"]
+__all__ = ["Effect", "Params", "as_pyformat", "groups", "in_turn", "limit", "require_rows", "staged"]
 
+HURRIED = 10
 FIRST_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "SELECT"})
 # A name of the ledger, the counters of SQLite's ids, and names that only the server can read, such as U&"\0068".
 _FORBIDDEN = re.compile(r"holdfast_|\bsqlite_sequence\b|\bu&[\"]", re.IGNORECASE)
@@ -47,6 +48,12 @@ def staged(sql: str, params: Params | None, rows: int | None) -> Effect:
         raise EffectError(f"rows is {rows}; it must not be negative")
     # A copy: the handler may change the same dictionary for its next effect.
     return Effect(sql.rstrip().rstrip(";"), {} if params is None else copy(params), rows)
+
+
+def limit(longest_s: float, shortest_lease_s: float | None, effects: Sequence[Effect]) -> float:
+    """Return for how many seconds effects may wait or run: a quarter of the shortest lease, a tenth if hurried."""
+    limit_s = min(longest_s, (shortest_lease_s or longest_s * 4) / 4)
+    return limit_s / HURRIED if any(effect.hurried for effect in effects) else limit_s
 
 
 @lru_cache(maxsize=512)

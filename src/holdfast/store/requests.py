@@ -25,11 +25,15 @@ Params = Mapping[str, object] | Sequence[object]
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """One statement with its parameters; `rows` is the row count that it must have, None for any."""
+    """One statement with its parameters; `rows` is the row count that it must have, None for any.
+
+    `hurried`: the same statement of another job has waited as long as an effect may, so it may take a tenth of that.
+    """
 
     sql: str
     params: Params
     rows: int | None = None
+    hurried: bool = False
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):

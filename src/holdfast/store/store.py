@@ -59,6 +59,7 @@ class Store(ABC, Generic[Connection]):
     one_writer = False  # True: the database runs one writing transaction at a time
     transactions: type[Transaction] = Transaction  # another kind for a store that keeps traces
     shortest_lease_s: float | None = None  # of the operations of a worker in this process: it limits effects
+    effects_wait = False  # whether an effect of this process has waited as long as it may
 
     def __init__(self, url: str, clock: Clock | None) -> None:
         self.url = url

@@ -46,7 +46,7 @@ FAULTS = (
             Patch(
                 FILE,
                 "Committer._run",
-                "Isolation(self._store, self._write).run(tasks, error)",
+                "Isolation(self.store, self._write).run(tasks, error)",
                 "[task.failed(error) for task in tasks]",
             ),
         ),

@@ -2,22 +2,48 @@
 
 Invariants: an end with effects is written without a claim and without ends that have none, so that a lock that it waits
 for holds up no other job; the worker's own thread decides what is written and handles the answers; these threads only
-wait for the database; events are not published from here, so they are used only while no subscriber listens.
+wait for the database; while a subscriber listens nothing is claimed here, and what is published from here comes before
+the events of what the worker claims because of it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdfast.core.errors import StoreError
+from holdfast.engine.committer import Committer, Written
+from holdfast.engine.tasks import Task
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.turn import Turn
-from holdfast.store import Lease
+from holdfast.store import Lease, Transaction
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
+
+
+class Twin(Committer):
+    """A committer beside another one of the same store: what the two write is not gathered.
+
+    A job that this one submits can be claimed by the other as soon as it is committed. So the lock that the other needs
+    to publish is held here from before COMMIT until the events of this transaction are published.
+    """
+
+    def __init__(self, other: Committer) -> None:
+        super().__init__(other.store, other.world, other.on_commit)
+        self.order = other.order
+
+    def _write(self, tasks: Sequence[Task[Any]], body: Callable[..., None], *, lone: bool = False) -> StoreError | None:
+        with ExitStack() as held:
+
+            def in_order(transaction: Transaction, written: Written) -> None:
+                body(transaction, written)
+                held.enter_context(self.order)
+
+            return super()._write(tasks, body if lone else in_order, lone=lone)
 
 
 class OtherConnection:

@@ -90,21 +90,19 @@ class Worker:
         self._pace = Pace(concurrency, self._batch_max)
         self._bell = Bell()
         self._watch: Watch | None = None
-        self._lingering = False
-        self._woken = False  # look for work now
+        self._lingering = self._woken = False  # woken: look for work now
         self._slots: list[Slots] = []  # for plain handlers, and for `async def` once there is one
         self._done: deque[HeldAttempt] = deque()  # ended by other threads, and not yet gathered
         self._held: dict[int, HeldAttempt] = {}  # leased and not gathered, in the order of their claims
         self._ended: list[HeldAttempt] = []  # to be written
-        self._stopping = False  # plain flags: a signal handler may set them at any moment
-        self._at_once = False
+        self._stopping = self._at_once = False  # plain flags: a signal handler may set them at any moment
         self._attempts = 0
         self._seen_at = 0.0
         self._due_at: datetime | None = None
         self._outage_s = RETRY_FIRST_S
         self._filled = False  # the last turn got as much as it claimed: there is a backlog
         self._second: SecondConnection | None = None
-        self._effects: EffectConnection | None = None  # once an end has effects, on PostgreSQL
+        self._effects: EffectConnection | None = None  # once an end has effects that may wait
 
     # -- from outside -------------------------------------------------------------------------------------------------
 
@@ -329,8 +327,9 @@ class Worker:
 
     @property
     def _apart(self) -> bool:
-        """Whether ends with effects are written apart: not on one thread, by one writer, or for events in order."""
-        return not (self._executor == "inline" or self._ledger.store.one_writer or self._ledger.listening)
+        """Whether ends with effects are written apart: by one writer only once an effect has waited."""
+        store = self._ledger.store
+        return self._executor != "inline" and (store.effects_wait or not store.one_writer)
 
     @property
     def _timed(self) -> bool:

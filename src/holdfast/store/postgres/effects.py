@@ -27,7 +27,7 @@ def apply(store: PostgresStore, connection: Any, effects: Sequence[Effect]) -> N
     # Binary, because psycopg then uses the protocol in which several statements cannot be sent as one.
     cursor = connection.cursor(binary=True)
     connection.effects_ran = True
-    store.limit_locks(connection)
+    limit_s = store.limit_locks(connection, effects)
     for text, rows, group in groups(effects):
         try:
             if rows is None and len(group) > 1:
@@ -37,7 +37,9 @@ def apply(store: PostgresStore, connection: Any, effects: Sequence[Effect]) -> N
                     cursor.execute(as_pyformat(text), effect.params)
                     require_rows(effect, cursor.rowcount)
         except psycopg.Error as error:
-            raise of_effect(error, connection, text, url=store.url, schema=store.schema) from error
+            raised = of_effect(error, connection, text, url=store.url, schema=store.schema)
+            raised.context["limit_s"] = limit_s
+            raise raised from error
         if connection.info.transaction_status != TransactionStatus.INTRANS:
             # Raised here, before the next effect would begin another transaction.
             raise EffectError(f"an effect ended the transaction: {text[:80]}", context={"statement": text[:80]})

@@ -29,6 +29,7 @@ from holdfast.core.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from holdfast.store.effects import limit
 from holdfast.store.postgres.connection import LedgerConnection, array, quoted_element
 from holdfast.store.postgres.errors import first_line, translated, without_password
 from holdfast.store.postgres.schema import PostgresSchema
@@ -328,11 +329,12 @@ class PostgresStore(PostgresSchema):
         connection.forget()
         self._unlock(connection)
 
-    def limit_locks(self, connection: LedgerConnection) -> None:
-        """Let effects wait for a lock no longer than a quarter of the shortest lease, if that is less than usual."""
-        if self.shortest_lease_s is not None and self.shortest_lease_s / 4 < LOCK_S:
-            wait_s = f"{self.shortest_lease_s / 4:.3f}s"
-            connection.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", (wait_s,))
+    def limit_locks(self, connection: LedgerConnection, effects: Sequence[Effect]) -> float:
+        """Let effects wait for a lock for as long as they may; return how many seconds that is."""
+        limit_s = limit(LOCK_S, self.shortest_lease_s, effects)
+        if limit_s < LOCK_S:
+            connection.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", (f"{limit_s:.3f}s",))
+        return limit_s
 
     def reset_session(self, connection: LedgerConnection) -> bool:
         """Undo what effects have changed in their session; return whether their transaction can still write."""

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import EffectError
-from holdfast.store.effects import require_rows
+from holdfast.store.effects import limit, require_rows
 from holdfast.store.requests import Effect
 from holdfast.store.sqlite.errors import of_effect
 
@@ -26,7 +26,7 @@ STEPS = 10_000  # of SQLite's virtual machine between two looks at the clock: le
 
 def apply(store: SqliteStore, connection: sqlite3.Connection, effects: Sequence[Effect]) -> None:
     """Apply effects in order; raise EffectError if one fails, has another row count, or ends the transaction."""
-    limit_s = min(LIMIT_S, (store.shortest_lease_s or LIMIT_S * 4) / 4)
+    limit_s = limit(LIMIT_S, store.shortest_lease_s, effects)
     deadline = monotonic() + limit_s
     connection.set_progress_handler(lambda: monotonic() > deadline, STEPS)
     try:
@@ -37,6 +37,9 @@ def apply(store: SqliteStore, connection: sqlite3.Connection, effects: Sequence[
                     context={"waited": True, "statement": effect.sql[:80]},
                 )
             _apply_one(store, connection, effect)
+    except EffectError as error:
+        error.context["limit_s"] = limit_s
+        raise
     finally:
         connection.set_progress_handler(None, 0)
 
