@@ -401,10 +401,10 @@ def test_a_sparkline_stacks_failures_on_top() -> None:
 def test_levels_are_computed_backwards_from_the_present() -> None:
     minute = NOW.replace(second=0, microsecond=0)
     buckets = [
-        JobMoves(minute, "a", "q", None, "pending", 5, NOW),
-        JobMoves(minute, "a", "q", "pending", "running", 2, NOW),
-        JobMoves(minute - timedelta(minutes=1), "a", "q", "running", "succeeded", 3, NOW),
-        JobMoves(minute - timedelta(minutes=90), "a", "q", "running", "failed", 9, NOW),
+        JobMoves(minute, "a", "q", None, "pending", "submit", None, 5),
+        JobMoves(minute, "a", "q", "pending", "running", "claim", None, 2),
+        JobMoves(minute - timedelta(minutes=1), "a", "q", "running", "succeeded", "succeed", None, 3),
+        JobMoves(minute - timedelta(minutes=90), "a", "q", "running", "failed", "fail", "boom", 9),
     ]
     activity = Activity(buckets, NOW)
     assert activity.level(JobState.PENDING, 10)[-3:] == [7, 7, 10]

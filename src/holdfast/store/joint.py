@@ -222,9 +222,20 @@ def aborted_values(old: str, new: str, *, flag: str) -> str:
         f"    {old}.lease_owner, {old}.lease_token, coalesce({old}.lease_expires_at, {old}.updated_at),\n"
         f"    {old}.last_attempt_at, {old}.started_at, {new}.updated_at, {old}.cancel_asked_at, {old}.progress,\n"
         f"    {old}.progress_note, {new}.event, {new}.actor, {new}.reason, {new}.move_id,\n"
-        f"    CASE WHEN {excused} THEN {new}.excuse_code ELSE {new}.last_error_code END,\n"
+        f"    {_error_code(old, new)},\n"
         f"    CASE WHEN {excused} THEN {new}.excuse_message ELSE {new}.last_error_message END"
     )
+
+
+def _error_code(old: str, new: str) -> str:
+    return f"CASE WHEN {new}.excused > {old}.excused THEN {new}.excuse_code ELSE {new}.last_error_code END"
+
+
+def delta_code(old: str | None, new: str) -> str:
+    """Return the SQL of the error code of a move: the one of the attempt that it ended without success, or NULL."""
+    if old is None:
+        return "NULL"
+    return f"CASE\n      WHEN {ended(old, new)}\n      THEN {_error_code(old, new)}\n      END"
 
 
 def ended(old: str, new: str) -> str:

@@ -246,8 +246,14 @@ ALL = (
     _table("counts", "operation queue state n:whole", key=3, stays="counted anew from the jobs that arrive"),
     _table(
         "count_deltas",
-        "delta_id:whole operation queue source? target n:whole",
+        "delta_id:whole operation queue source? target n:whole event? code? at:time?",
         stays="counted anew from the jobs that arrive",
+    ),
+    _table(
+        "minutes",
+        "minute:time operation queue source target event code n:whole",
+        key=7,
+        stays="made of the deltas of one place",
     ),
 )
 # Columns that no row of ours sets: derived by the database, or needed by one database alone.

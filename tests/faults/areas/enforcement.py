@@ -273,7 +273,7 @@ WRITTEN = (
         id="enforcement.moves_not_counted",
         meaning="The counts of jobs by state are not kept when a job moves.",
         patches=(
-            Patch(ON_SQLITE, "_job_triggers", 'moved + _delta("OLD.state", count)', "moved"),
+            Patch(ON_SQLITE, "_job_triggers", 'moved + _delta("OLD")', "moved"),
             Patch(ON_POSTGRES, "_job_moved", "{aborted}{counts}", "{aborted}"),
         ),
         tests=(f"{JOURNAL}::test_counts_follow_every_move",),

@@ -1,7 +1,7 @@
 """What moved in the last hour, minute by minute.
 
-Invariants: a bucket counts moves of jobs between two states in one minute; levels are computed backwards from the
-present counts, so that the last value of a level is the present count.
+Invariants: a bucket counts moves of jobs in one minute; levels are computed backwards from the present counts, so that
+the last value of a level is the present count; the journal is not read.
 """
 
 from __future__ import annotations
@@ -10,13 +10,24 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+import msgspec
+
 from holdfast.core.machines import JobState
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.watch import JobMoves, recent_moves
 
 MINUTES = 60
-READ_MAX = 20_000  # entries of the journal that are read for one hour
 RATE_MINUTES = 5  # over which a rate is averaged
+RETRY_MINUTES = 10  # over which retries are counted
+
+
+class Retries(msgspec.Struct, frozen=True):
+    """Attempts of one operation that ended with one error in the last minutes, and whose jobs run again."""
+
+    operation: str
+    code: str
+    queues: tuple[str, ...]
+    n: int
 
 
 class Activity:
@@ -29,6 +40,7 @@ class Activity:
         self._net: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
         self._done: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
         self._failed: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
+        self._retried: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
         last = minute_of(now)
         for bucket in buckets:
             place = MINUTES - 1 - int((last - bucket.minute).total_seconds() // 60)
@@ -42,6 +54,8 @@ class Activity:
                 self._done[bucket.queue][place] += bucket.n
             elif bucket.source == JobState.RUNNING and bucket.target in (JobState.FAILED, JobState.QUARANTINED):
                 self._failed[bucket.queue][place] += bucket.n
+            elif bucket.code is not None and bucket.event == "retry" and place >= MINUTES - RETRY_MINUTES:
+                self._retried[bucket.operation, bucket.code][bucket.queue] += bucket.n
 
     def into(self, state: JobState) -> list[int]:
         """Return how many jobs entered a state, minute by minute."""
@@ -67,6 +81,14 @@ class Activity:
         """Return how many jobs of a queue succeeded a minute, over the last whole minutes."""
         return sum(self._done[queue][-1 - RATE_MINUTES : -1]) / RATE_MINUTES
 
+    def retries(self) -> list[Retries]:
+        """Return the attempts that ended in error and are retried, most frequent first."""
+        found = [
+            Retries(operation, code, tuple(sorted(queues)), sum(queues.values()))
+            for (operation, code), queues in self._retried.items()
+        ]
+        return sorted(found, key=lambda one: -one.n)
+
 
 def minute_of(moment: datetime) -> datetime:
     """Return the minute that a time is in."""
@@ -74,10 +96,6 @@ def minute_of(moment: datetime) -> datetime:
 
 
 def last_hour(reading: Reading, now: datetime) -> Activity:
-    """Return the moves of the last hour, as far as they are among the newest entries of the journal."""
-    since = minute_of(now) - timedelta(minutes=MINUTES - 1)
-    moves = recent_moves(reading, since, limit=READ_MAX)
-    # Entries that are not moves of jobs are read too, so fewer moves than were read can be all that there are.
-    first = min((move.first_at for move in moves), default=now)
-    cut = sum(move.n for move in moves) > READ_MAX // 2 and first > since + timedelta(minutes=1)
-    return Activity(moves, now, first if cut else None)
+    """Return the moves of the last hour."""
+    moves, first = recent_moves(reading, minute_of(now) - timedelta(minutes=MINUTES - 1))
+    return Activity(moves, now, first)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.console.views.activity import Activity, last_hour
+from holdfast.console.views.activity import RETRY_MINUTES, Activity, Retries, last_hour
 from holdfast.console.views.charts import Sparkline, binned, sparkline
 from holdfast.console.views.failures import FailedGroups, Group
 from holdfast.console.views.links import job_list, path, replay_draft
@@ -35,6 +35,7 @@ from holdfast.store.transaction import Reading
 GROUPS_SHOWN = 6
 RUNS_SHOWN = 3
 STILL = timedelta(minutes=10)  # a group that failed within this time still fails
+RETRIED_MANY = 30  # attempts of one operation that failed alike and are retried, within RETRY_MINUTES
 MANY = 10  # failed jobs of one group in the last hour that need attention
 SEAL_LATE = timedelta(minutes=5)
 TICK_LATE = timedelta(minutes=2)
@@ -128,6 +129,7 @@ def overview(
         *_of_queues(queues, fleet),
         *_of_leases(lost, fleet),
         *_of_groups(groups.groups, now),
+        *_of_retries(activity.retries()),
         *_of_switches(fleet),
         *_of_grants(drafts, now),
         *_of_stopped(stopped),
@@ -235,6 +237,25 @@ def _of_groups(groups: Sequence[Group], now: datetime) -> Iterator[Need]:
             links=(
                 Link("Look at the group", path("/failures", group.hash)),
                 Link("Prepare a replay", replay_draft(operation=group.operation, code=group.code)),
+            ),
+        )
+
+
+def _of_retries(retries: Sequence[Retries]) -> Iterator[Need]:
+    for one in retries:
+        if one.n < RETRIED_MANY:
+            continue
+        yield Need(
+            weight=Weight.FAILING,
+            code="retrying",
+            title=f"{one.operation} fails and is retried:",
+            text=f"{counted(one.n, 'attempt')} in the last {RETRY_MINUTES} minutes ended with the same error.",
+            detail="Its jobs run again until their attempts are used. If the cause lasts, stop it for now.",
+            mono=one.code,
+            links=(
+                Link("Its jobs", job_list(operation=one.operation, code=one.code, state=JobState.PENDING)),
+                *(Link(f"Pause {queue}…", path("/queues", queue, "pause")) for queue in one.queues[:2]),
+                Link("Switch it off…", path("/switches", OPERATION + one.operation, "throw")),
             ),
         )
 

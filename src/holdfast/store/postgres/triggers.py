@@ -351,7 +351,7 @@ def _job_born(schema: str, epoch: str) -> str:
     violations = list(joint.job_birth_violations("n", _SHUT))
     journal = _job_journal(schema, epoch, joint.journal_values(None, "n"), "new_rows n")
     refused = _refused(violations, schema, "NULL::text")
-    counts = _counts(schema, "NULL::text", "new_rows n")
+    counts = _counts(schema, None, "new_rows n")
     where = f"    WHERE CASE\n{refused}\n      ELSE {_SHUT} END;\n"
     return f"{_DOOR.format(schema=schema)}{journal}\n{where}{counts}  RETURN NULL;\nEND"
 
@@ -370,7 +370,7 @@ def _job_moved(schema: str, epoch: str) -> str:
         f"    FROM old_rows o JOIN new_rows n ON n.job_id = o.job_id\n    WHERE {joint.ended('o', 'n')};\n  END IF;\n"
     )
     pairs = "old_rows o JOIN new_rows n\n      ON n.job_id = o.job_id AND n.state <> o.state"
-    counts = _counts(schema, "o.state", pairs)
+    counts = _counts(schema, "o", pairs)
     noted = _rewrites(joint.JOBS, schema, "door")
     return (
         f"{_DOOR.format(schema=schema)}{journal}\n    WHERE CASE\n{refused}\n      ELSE {joint.moved('o', 'n')} END;\n"
@@ -434,11 +434,14 @@ def _refused(violations: list[Violation], schema: str, source: str) -> str:
     )
 
 
-def _counts(schema: str, source: str, rows: str) -> str:
+def _counts(schema: str, old: str | None, rows: str) -> str:
+    """Return the statement that counts moves; those of one statement have about the same time: the last one is kept."""
+    source = f"{old}.state" if old else "NULL::text"
     return (
-        f"  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)\n"
-        f"    SELECT n.operation, n.queue, {source}, n.state, count(*)\n"
-        f"      FROM {rows}\n     GROUP BY 1, 2, 3, 4;\n"
+        f"  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, event, code, n, at)\n"
+        f"    SELECT n.operation, n.queue, {source}, n.state, n.event,\n"
+        f"      ({joint.delta_code(old, 'n')})::text, count(*), max(n.updated_at)\n"
+        f"      FROM {rows}\n     GROUP BY 1, 2, 3, 4, 5, 6;\n"
     )
 
 

@@ -278,10 +278,11 @@ BEGIN
           'HF002 a new record must have an unused id and key, an initial state and its event',
           'JOB ' || n.job_id || ', ' || coalesce(NULL::text, 'nothing') || ' to ' || n.state || ' by ' || n.event)
       ELSE door IS NULL END;
-  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)
-    SELECT n.operation, n.queue, NULL::text, n.state, count(*)
+  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, event, code, n, at)
+    SELECT n.operation, n.queue, NULL::text, n.state, n.event,
+      (NULL)::text, count(*), max(n.updated_at)
       FROM new_rows n
-     GROUP BY 1, 2, 3, 4;
+     GROUP BY 1, 2, 3, 4, 5, 6;
   RETURN NULL;
 END
 $holdfast$;
@@ -613,11 +614,15 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.job_id = o.job_id
     WHERE o.status IS NOT NULL AND n.status IS NULL;
   END IF;
-  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)
-    SELECT n.operation, n.queue, o.state, n.state, count(*)
+  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, event, code, n, at)
+    SELECT n.operation, n.queue, o.state, n.state, n.event,
+      (CASE
+      WHEN o.status IS NOT NULL AND n.status IS NULL
+      THEN CASE WHEN n.excused > o.excused THEN n.excuse_code ELSE n.last_error_code END
+      END)::text, count(*), max(n.updated_at)
       FROM old_rows o JOIN new_rows n
       ON n.job_id = o.job_id AND n.state <> o.state
-     GROUP BY 1, 2, 3, 4;
+     GROUP BY 1, 2, 3, 4, 5, 6;
   IF door IS NOT NULL THEN
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,

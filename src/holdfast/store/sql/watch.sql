@@ -79,6 +79,10 @@ SELECT r.queue, r.started_at, r.updated_at
   FROM (SELECT j.queue, j.state, j.started_at, j.updated_at FROM holdfast_jobs j ORDER BY j.job_id DESC LIMIT :n) r
  WHERE r.state = 'succeeded' AND r.started_at IS NOT NULL;
 
+-- name: newest_deltas
+-- How many deltas are not folded yet, counted up to n, and the time of the first of them.
+SELECT count(*), min(d.at) FROM (SELECT at FROM holdfast_count_deltas ORDER BY delta_id DESC LIMIT :n) d;
+
 -- name: journal_tail
 SELECT {journal_columns} FROM holdfast_journal g
  WHERE g.seq < :before AND g.seq > :after

@@ -77,13 +77,13 @@ def _job_triggers(epoch: str) -> Iterator[str]:
     yield _guard(f"{table}_move", f"BEFORE UPDATE ON {table}", moves)
     yield _never_deleted(table)
     yield from _noted(guarded)
-    head, count = f"AFTER INSERT ON {table}", "NEW.state"
+    head = f"AFTER INSERT ON {table}"
     # Rows written under maintenance (a restore) bring their own journal with them.
     yield _writer(f"{table}_born", head, NO_DOOR, _job_journal(epoch, joint.journal_values(None, "NEW")))
-    yield _writer(f"{table}_born_count", head, "1", _delta("NULL", count))
+    yield _writer(f"{table}_born_count", head, "1", _delta(None))
     head = f"AFTER UPDATE OF state, status ON {table}"
     moved = _job_journal(epoch, joint.journal_values("OLD", "NEW"))
-    yield _writer(f"{table}_moved", head, "NEW.state <> OLD.state", moved + _delta("OLD.state", count))
+    yield _writer(f"{table}_moved", head, "NEW.state <> OLD.state", moved + _delta("OLD"))
     yield _writer(f"{table}_stepped", head, "NEW.state = OLD.state AND NEW.status IS DISTINCT FROM OLD.status", moved)
     aborted = f"  INSERT INTO holdfast_aborted\n    ({joint.ABORTED_COLUMNS})\n  VALUES\n    ({{}});\n"
     values = joint.aborted_values("OLD", "NEW", flag="{}")
@@ -249,10 +249,12 @@ _JOURNAL_COLUMNS = (
 )
 
 
-def _delta(source: str, target: str) -> str:
+def _delta(old: str | None) -> str:
+    source = f"{old}.state" if old else "NULL"
     return (
-        "  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES\n"
-        f"    (NEW.operation, NEW.queue, {source}, {target}, 1);\n"
+        "  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n, event, code, at) VALUES\n"
+        f"    (NEW.operation, NEW.queue, {source}, NEW.state, 1, NEW.event,\n"
+        f"    {joint.delta_code(old, 'NEW')}, NEW.updated_at);\n"
     )
 
 

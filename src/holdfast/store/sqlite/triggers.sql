@@ -763,8 +763,9 @@ END;
 CREATE TRIGGER holdfast_jobs_born_count AFTER INSERT ON holdfast_jobs
 WHEN 1
 BEGIN
-  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES
-    (NEW.operation, NEW.queue, NULL, NEW.state, 1);
+  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n, event, code, at) VALUES
+    (NEW.operation, NEW.queue, NULL, NEW.state, 1, NEW.event,
+    NULL, NEW.updated_at);
 END;
 
 -- trigger: holdfast_jobs_moved
@@ -799,8 +800,12 @@ BEGIN
     CASE WHEN NEW.event = 'release' THEN NEW.grant_id END,
     {epoch}, 0, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
-  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES
-    (NEW.operation, NEW.queue, OLD.state, NEW.state, 1);
+  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n, event, code, at) VALUES
+    (NEW.operation, NEW.queue, OLD.state, NEW.state, 1, NEW.event,
+    CASE
+      WHEN OLD.status IS NOT NULL AND NEW.status IS NULL
+      THEN CASE WHEN NEW.excused > OLD.excused THEN NEW.excuse_code ELSE NEW.last_error_code END
+      END, NEW.updated_at);
 END;
 
 -- trigger: holdfast_jobs_stepped

@@ -14,9 +14,12 @@ SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.e
  ORDER BY j.job_id DESC LIMIT :n;
 
 -- name: recent_moves
--- Moves of jobs by minute; `first` is the earliest of those that were read.
-SELECT substr(r.at, 1, 16) || ':00.000000Z', j.operation, j.queue, r.source, r.target, count(*), min(r.at) AS first
-  FROM (SELECT g.at, g.machine, g.subject, g.source, g.target FROM holdfast_journal g ORDER BY g.seq DESC LIMIT :n) r
-  CROSS JOIN holdfast_jobs j ON j.job_id = r.subject
- WHERE r.machine = 'JOB' AND r.at >= :since
- GROUP BY 1, j.operation, j.queue, r.source, r.target;
+-- Moves of jobs by minute: what was folded, and the newest n deltas that are not folded yet.
+SELECT minute, operation, queue, source, target, event, code, CAST(sum(n) AS bigint)
+  FROM (SELECT minute, operation, queue, source, target, event, code, n FROM holdfast_minutes WHERE minute >= :since
+        UNION ALL
+        SELECT substr(d.at, 1, 17) || '00.000000Z', d.operation, d.queue, coalesce(d.source, ''), d.target, d.event,
+               coalesce(d.code, ''), d.n
+          FROM (SELECT * FROM holdfast_count_deltas ORDER BY delta_id DESC LIMIT :n) d
+         WHERE d.at >= :since) m
+ GROUP BY minute, operation, queue, source, target, event, code;

@@ -22,6 +22,7 @@ from holdfast.store.verbs.lists import FEW_WAITING, RESTING, Pause
 ID_MAX = 2**63 - 1
 WINDOW = 20_000  # jobs that one page looks through
 SMALL = 4  # times the size of a page: the window that is looked through first
+UNFOLDED_MAX = 20_000  # deltas of counts that are read one by one; a worker folds them every few seconds
 DUE_MAX = 10_000  # due jobs of a lane are counted up to this number
 
 
@@ -84,15 +85,16 @@ class Lane(NamedTuple):
 
 
 class JobMoves(NamedTuple):
-    """Moves of jobs of one operation and queue between two states in one minute."""
+    """Moves of jobs of one operation and queue in one minute; `code` is that of the attempts that ended in error."""
 
     minute: datetime
     operation: str
     queue: str
     source: str | None
     target: str
+    event: str
+    code: str | None
     n: int
-    first_at: datetime
 
 
 class HeldAttempt(msgspec.Struct, frozen=True):
@@ -199,14 +201,19 @@ def recent_durations(reading: Reading, *, limit: int = 2000) -> list[tuple[str, 
     return [(queue, (moment(ended) - moment(began)).total_seconds()) for queue, began, ended in rows]
 
 
-def recent_moves(reading: Reading, since: datetime, *, limit: int) -> list[JobMoves]:
-    """Return the moves of jobs since a time, as far as they are among the newest `limit` entries of the journal."""
+def recent_moves(reading: Reading, since: datetime) -> tuple[list[JobMoves], datetime | None]:
+    """Return the moves of jobs since a time, by minute, and None.
+
+    If more than UNFOLDED_MAX deltas are not folded, return the newest of them, and the time from which on all are here.
+    """
     moment = reading.store.moment
-    rows = reading.run("recent_moves", since=reading.store.stored(since), n=limit)
-    return [
-        JobMoves(moment(minute), operation, queue, source, target, n, moment(first))
-        for minute, operation, queue, source, target, n, first in rows
+    [[unfolded, first]] = reading.run("newest_deltas", n=UNFOLDED_MAX)
+    rows = reading.run("recent_moves", since=reading.store.stored(since), n=UNFOLDED_MAX)
+    moves = [
+        JobMoves(moment(minute), operation, queue, source or None, target, event, code or None, int(n))
+        for minute, operation, queue, source, target, event, code, n in rows
     ]
+    return moves, moment(first) if unfolded == UNFOLDED_MAX and first is not None else None
 
 
 def journal_tail(
