@@ -7,12 +7,23 @@ both cores; a suite prints its tables and writes the same figures as JSON to the
 import argparse
 from pathlib import Path
 
-from benchmarks import engine_bench, nodd_bench, nodd_objects_bench, recovery_bench, scale, seals, soak, store_bench
+from benchmarks import (
+    console_bench,
+    engine_bench,
+    nodd_bench,
+    nodd_objects_bench,
+    recovery_bench,
+    scale,
+    seals,
+    soak,
+    store_bench,
+)
 
 SUITES = {
     "store": store_bench.run,
     "recovery": recovery_bench.run,
     "scale": scale.run,
+    "console": console_bench.run,
     "memory": soak.run,
     "seals": seals.run,
     "nodd": nodd_bench.run,
@@ -22,7 +33,7 @@ SUITES = {
     "load": engine_bench.run_load,
     "brokers": engine_bench.run_brokers,
 }
-LONGEST = ("memory", "brokers")  # run by name
+LONGEST = ("memory", "brokers", "console")  # run by name
 DATABASES = {"sqlite": ("sqlite",), "postgres": ("postgres",), "both": ("sqlite", "postgres")}
 WHICH = f"suites to run: {', '.join(SUITES)}; default: all but {' and '.join(LONGEST)}"
 RESULTS = Path(__file__).parents[1] / ".bench" / "results"
