@@ -39,6 +39,11 @@ def test_an_example_belongs_to_one_dataset_and_tells_its_time(dataset: Dataset, 
         assert beside.sidecar_of == key
 
 
+def test_every_dataset_has_an_example_that_was_seen_somewhere() -> None:
+    """The source names it; examples without one are made up, or built from a template."""
+    assert not [dataset.name for dataset in shipped() if not any(example.source for example in dataset.spec.examples)]
+
+
 def test_a_topic_is_known_by_its_whole_arn() -> None:
     topics = shipped().topics()
     assert topics["arn:aws:sns:us-east-1:123901341784:NewRRFSObject"] == "noaa-rrfs-ops-pds"

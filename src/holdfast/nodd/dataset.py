@@ -133,6 +133,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A key with the time range and fields that it must give."""
 
     key: str
+    source: str | None = None  # where this key was seen: a repository and a path in it, or an address; None if made up
     start: str
     end: str | None = None
     bucket: str | None = None
