@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+import h5py
 import msgspec
 import pytest
 
@@ -166,3 +168,30 @@ def test_an_object_that_does_not_exist_is_looked_for_once(s3: LoopbackS3) -> Non
     assert source.head(GFS, "gone") is None
     assert source.read(GFS, "gone", 0, 10) == b""
     assert len(s3.requests) == 1
+
+
+def large_netcdf4(parts: int, *, spread: bool) -> bytes:
+    """Return a file with 9 MiB of data in each part, and its extent behind them; `spread` puts attributes between."""
+    held = io.BytesIO()
+    with h5py.File(held, "w") as file:
+        file.attrs["time_coverage_start"] = "2026-11-14T00:00:21.0Z"
+        for number in range(parts):
+            file.create_dataset(f"data{number}", data=memoryview(bytes(9 * MIB)))
+            if spread:
+                file.attrs[f"note{number}"] = "x" * 5000  # too long for the heap of the one before
+        extent = file.create_dataset("geospatial_lat_lon_extent", data=0.0)
+        for side in ("westbound_longitude", "southbound_latitude", "eastbound_longitude", "northbound_latitude"):
+            extent.attrs[f"geospatial_{side}"] = -9.0 if side[0] in "ws" else 9.0
+    return held.getvalue()
+
+
+@pytest.mark.parametrize("spread, status", [(False, "ok"), (True, "suspect")], ids=["together", "spread"])
+def test_a_large_netcdf_file_takes_at_most_four_requests(s3: LoopbackS3, spread: bool, status: str) -> None:
+    dataset = shipped()["goes-abi"]
+    example = next(one for one in dataset.spec.examples if "CMIPF" in one.key)
+    data = large_netcdf4(6, spread=spread)
+    assert len(data) > 50 * MIB
+    checked, learned, requests = processed(s3, dataset, example, data)
+    assert (checked.status, learned.status) == ("ok", status)
+    assert len(requests) <= 4
+    assert ("missing_geolocation" in learned.issues) is spread

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import eccodes
 import h5py
@@ -72,6 +72,25 @@ def test_the_grid_of_hrrr_has_the_bounds_that_are_published() -> None:
     found = grib2.first_message(*of(samples.grib2(REFERENCE, grid=samples.lambert()))).grid
     assert found is not None
     assert found.bbox == pytest.approx((-134.0955, 21.1381, -60.9172, 52.6156), abs=0.03)  # of the centres of cells
+
+
+@pytest.mark.parametrize("template", [0, 1, 8, 11, 15, 40, 41, 42, 43, 45, 46, 47, 48, 49])
+def test_the_times_of_a_product_are_where_eccodes_has_them(template: int) -> None:
+    handle = eccodes.codes_grib_new_from_samples("GRIB2")
+    try:
+        eccodes.codes_set(handle, "dataDate", int(f"{REFERENCE:%Y%m%d}"))
+        eccodes.codes_set(handle, "dataTime", int(f"{REFERENCE:%H%M}"))
+        eccodes.codes_set(handle, "productDefinitionTemplateNumber", template)
+        eccodes.codes_set(handle, "forecastTime", 6)
+        interval = template in (8, 11, 42, 43, 46, 47)
+        if interval:
+            eccodes.codes_set(handle, "yearOfEndOfOverallTimeInterval", 2031)
+        data = eccodes.codes_get_message(handle)
+    finally:
+        eccodes.codes_release(handle)
+    message = grib2.first_message(*of(data))
+    assert message.valid == REFERENCE + timedelta(hours=6)
+    assert (message.ends is not None and message.ends.year == 2031) if interval else message.ends is None
 
 
 def test_messages_follow_each_other_to_the_end() -> None:

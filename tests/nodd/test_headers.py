@@ -52,6 +52,66 @@ def learned(dataset: str, key: str, data: bytes) -> OperatorVerdict:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# National Water Model
+
+LCC = "+proj=lcc +units=m +a=6370000.0 +b=6370000.0 +lat_1=30.0 +lat_2=60.0 +lat_0=40.0 +lon_0=-97.0 +x_0=0 +y_0=0"
+RIVERS = "nwm.20200824/medium_range_mem1/nwm.t00z.medium_range.channel_rt_1.f049.conus.nc"
+LAND = "nwm.20200824/medium_range_mem1/nwm.t00z.medium_range.land_1.f049.conus.nc"
+
+
+def water_file(kind: str, *, proj4: str = LCC, grid: bool = False, mapping: str | None = None) -> bytes:
+    """Return a file of WRF-Hydro: its attributes are those of a file of t-route's tests, its grid that of the model."""
+    held = io.BytesIO()
+    with h5py.File(held, "w") as file:
+        file.attrs["model_initialization_time"] = "2020-08-24_00:00:00"
+        file.attrs["model_output_valid_time"] = "2020-08-26_01:00:00"
+        file.attrs["model_output_type"] = kind
+        (file.create_dataset(mapping, data=b"") if mapping else file).attrs["proj4"] = (
+            proj4 + " +nadgrids=@null +wktext"
+        )
+        if grid:
+            file.create_dataset("x", data=[-2303499.25 + 1000 * n for n in range(4608)])
+            file.create_dataset("y", data=[-1919500.375 + 1000 * n for n in range(3840)])
+    return held.getvalue()
+
+
+@pytest.mark.req("K-43")
+@pytest.mark.parametrize("mapping", [None, "crs", "ProjectionCoordinateSystem"])
+def test_the_grid_of_the_water_model_is_read_from_its_axes(mapping: str | None) -> None:
+    found = learned("nwm", LAND, water_file("land", grid=True, mapping=mapping))
+    assert (found.status, found.issues) == ("ok", ())
+    assert found.data["bbox"] == pytest.approx(shipped()["nwm"].spec.geometry.bboxes["conus"], abs=0.02)
+    assert (found.data["projection"]["shape"], found.data["geometry"]["type"]) == ([3840, 4608], "Polygon")
+    assert found.checks_run == ("temporal", "spatial", "product", "coverage")
+
+
+@pytest.mark.req("K-43")
+def test_rivers_without_places_have_the_domain_that_their_header_names() -> None:
+    found = learned("nwm", RIVERS, water_file("channel_rt"))
+    assert (found.status, found.data["properties"]["nodd:area"]) == ("ok", "domain")
+    assert found.data["bbox"] == list(shipped()["nwm"].spec.geometry.bboxes["conus"])
+    assert found.checks_run == ("temporal", "product", "coverage")
+
+
+@pytest.mark.req("K-43")
+@pytest.mark.parametrize(
+    "key, data, issues",
+    [
+        (RIVERS.replace("conus", "hawaii"), water_file("channel_rt"), {"region_mismatch", "missing_geolocation"}),
+        (RIVERS, water_file("channel_rt", proj4="+proj=pipeline +step"), {"missing_geolocation"}),
+        (RIVERS, water_file("land"), {"product_mismatch"}),
+        (RIVERS.replace("f049", "f050"), water_file("channel_rt"), {"time_mismatch"}),
+        (RIVERS.replace("t00z", "t01z").replace("f049", "f048"), water_file("channel_rt"), {"time_mismatch"}),
+        (LAND.replace("conus", "alaska"), water_file("land", grid=True), {"region_mismatch"}),
+    ],
+    ids=["region", "projection", "product", "lead", "cycle", "grid"],
+)
+def test_the_water_model_under_another_key_is_suspect(key: str, data: bytes, issues: set[str]) -> None:
+    found = learned("nwm", key, data)
+    assert (found.status, set(found.issues)) == ("suspect", issues)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # GOES
 
 
@@ -103,7 +163,7 @@ def test_without_h5py_a_file_gets_the_view_of_its_own_satellite_and_is_suspect(
 def test_a_western_image_whose_attributes_are_too_far_apart_gets_the_western_disk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hdf5, "PARTS_MAX", 0)
+    monkeypatch.setattr(hdf5, "RANGES_MAX", 0)
     key = "ABI-L2-CMIPF/2023/026/19/OR_ABI-L2-CMIPF-M6C13_G18_s20230261900000_e20230261900200_c20230261900213.nc"
     found = learned("goes-abi", key, samples.goes_file(AT, AT + timedelta(seconds=20), bbox=(0.0, 0.0, 1.0, 1.0)))
     assert found.status == "suspect"

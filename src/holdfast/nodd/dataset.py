@@ -61,10 +61,11 @@ class Geometry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class HeaderRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the header of a GRIB2 object must say, to agree with its key."""
+    """What the header of an object must say, to agree with its key."""
 
     centers: tuple[int, ...] = ()  # the originating centres of the dataset
     parameters: dict[str, tuple[int, int, int]] = {}  # discipline, category and number by the key's `element`
+    meridians: dict[str, tuple[str, float]] = {}  # projection and central meridian of a model, by the key's `region`
 
 
 class StacCollection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

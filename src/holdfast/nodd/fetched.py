@@ -1,7 +1,8 @@
 """The objects of one unit, fetched in few requests and shared by its operators.
 
 Invariants: what was fetched is not requested again in an attempt; all parts of an object come from the same write; an
-object of up to 25 MiB takes at most 4 requests, and so does a GRIB2 file of any size, with 1 more for its index.
+object of up to 25 MiB takes at most 4 requests, and so does a GRIB2 or NetCDF-4 file of any size, with 1 more for the
+index of a GRIB2 file.
 """
 
 from __future__ import annotations

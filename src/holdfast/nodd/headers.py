@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.core.records import time_from, time_text
 from holdfast.nodd import area
 from holdfast.nodd.area import Point
 from holdfast.nodd.dataset import Bbox, Dataset
-from holdfast.nodd.formats import Damaged, Read, grib2, gzipped, hdf5, nexrad, nids, wmo
+from holdfast.nodd.formats import Damaged, Read, grib2, grids, gzipped, hdf5, nexrad, nids, wmo
 from holdfast.nodd.structure import GZIP, in_memory
 from holdfast.nodd.units import Unit
 
@@ -26,7 +26,7 @@ PRODUCT_APART = timedelta(minutes=15)  # a product is named when it is made; its
 RESOLUTION_APART = 0.01  # degrees; 0p16 is a sixth
 TEMPORAL, SPATIAL, PRODUCT, PLATFORM, COVERAGE = "temporal", "spatial", "product", "platform", "coverage"
 CHECKS = (TEMPORAL, SPATIAL, PRODUCT, PLATFORM, COVERAGE)
-TIME_MISMATCH, LEAD_MISMATCH = "time_mismatch", "lead_mismatch"
+TIME_MISMATCH, LEAD_MISMATCH, REGION_MISMATCH = "time_mismatch", "lead_mismatch", "region_mismatch"
 PRODUCT_MISMATCH, PLATFORM_MISMATCH, STATION_MISMATCH = "product_mismatch", "platform_mismatch", "station_mismatch"
 _SATELLITE = re.compile(r"_G\d{2}_")
 _RESOLUTION = re.compile(r"(?:^|[._])(\d)p(\d{2})(?:$|[._])")
@@ -41,6 +41,7 @@ class Learned:
         self.bbox: Bbox | None = None
         self.outline: tuple[Point, ...] | None = None
         self.place: tuple[float, float] | None = None  # latitude and longitude of a radar
+        self.covers_domain = False  # the header has no places, but names the domain of its model
         self.properties: dict[str, Any] = {}
         self.projection: dict[str, Any] = {}
         self.issues: list[str] = []
@@ -97,7 +98,8 @@ def _of_message(unit: Unit, dataset: Dataset, message: grib2.GribMessage, learne
         found = (message.discipline, message.category, message.parameter)
         learned.compare(PRODUCT, PRODUCT_MISMATCH, agree=found == wanted, parameter=list(found))
     if message.grid is not None:
-        _grid(unit, message, learned)
+        learned.properties["nodd:grid_template"] = message.grid.template
+        _grid(unit, message.grid, learned)
 
 
 def _times(unit: Unit, dataset: Dataset, message: grib2.GribMessage, learned: Learned) -> None:
@@ -129,11 +131,7 @@ def _is_subhourly(unit: Unit) -> bool:
     return "subh" in (unit.notice.fields.get("product"), unit.notice.fields.get("subhourly"))
 
 
-def _grid(unit: Unit, message: grib2.GribMessage, learned: Learned) -> None:
-    grid = message.grid
-    if grid is None:
-        return
-    learned.properties["nodd:grid_template"] = grid.template
+def _grid(unit: Unit, grid: grids.Grid, learned: Learned) -> None:
     if grid.bbox is not None:
         learned.checks.add(SPATIAL)
         learned.bbox, learned.outline = area.rounded(grid.bbox), grid.outline
@@ -153,7 +151,7 @@ def _grid(unit: Unit, message: grib2.GribMessage, learned: Learned) -> None:
 # NetCDF-4
 
 
-def _netcdf4(unit: Unit, _dataset: Dataset, read: Read, size: int, learned: Learned) -> None:
+def _netcdf4(unit: Unit, dataset: Dataset, read: Read, size: int, learned: Learned) -> None:
     attributes = hdf5.attributes(read, size)
     if attributes is None:
         learned.issues.append("incomplete_product_metadata")
@@ -167,6 +165,44 @@ def _netcdf4(unit: Unit, _dataset: Dataset, read: Read, size: int, learned: Lear
             agree = abs(moment - expected) <= APART
             learned.compare(TEMPORAL, TIME_MISMATCH, agree=agree, **{name: time_text(moment)})
     _of_goes(unit, attributes, learned)
+    _of_water_model(unit, dataset, attributes, learned)
+
+
+def _of_water_model(unit: Unit, dataset: Dataset, attributes: dict[str, Any], learned: Learned) -> None:
+    """Compare cycle, valid time, product and domain of WRF-Hydro, and take the place of its grid.
+
+    Files about rivers and lakes have no places in them: their area is the domain of the model, if their projection is
+    that of the domain in the key.
+    """
+    key, proj4 = unit.notice.fields, attributes.get("proj4")
+    kind, valid = attributes.get("model_output_type"), _model_time(attributes.get("model_output_valid_time"))
+    if isinstance(kind, str) and "product" in key:
+        learned.compare(PRODUCT, PRODUCT_MISMATCH, agree=key["product"].startswith(kind), product=kind)
+    if valid is not None:
+        learned.compare(TEMPORAL, TIME_MISMATCH, agree=abs(valid - learned.start) <= APART, time=time_text(valid))
+    cycle = _model_time(attributes.get("model_initialization_time"))
+    if cycle is not None and unit.notice.reference_time and key.get("lead", "").startswith("f"):
+        agree = abs(cycle - time_from(unit.notice.reference_time)) <= APART  # an analysis begins before its cycle
+        learned.compare(TEMPORAL, TIME_MISMATCH, agree=agree, cycle=time_text(cycle))
+    try:
+        said = grids.parameters(str(proj4))
+        axes = attributes.get(hdf5.GRID)
+        if axes is not None:
+            _grid(unit, grids.of_axes(str(proj4), *(tuple(axis) for axis in axes)), learned)
+    except ValueError:
+        return
+    domain = dataset.spec.header.meridians.get(key.get("region", ""))
+    if domain is not None:
+        agree = (said["proj"], float(said.get("lon_0", "nan"))) == domain
+        learned.compare(COVERAGE, REGION_MISMATCH, agree=agree, projection=str(proj4))
+        learned.covers_domain = agree and learned.bbox is None and axes is None
+
+
+def _model_time(text: object) -> datetime | None:
+    try:
+        return datetime.strptime(str(text), "%Y-%m-%d_%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def _of_goes(unit: Unit, attributes: dict[str, Any], learned: Learned) -> None:

@@ -14,12 +14,12 @@ from holdfast.nodd import area
 from holdfast.nodd.area import Point
 from holdfast.nodd.dataset import Dataset
 from holdfast.nodd.formats import Damaged
-from holdfast.nodd.headers import CHECKS, COVERAGE, Learned, read_header
+from holdfast.nodd.headers import CHECKS, COVERAGE, REGION_MISMATCH, Learned, read_header
 from holdfast.nodd.objects import RANGE_MAX, ObjectError, ObjectReader
 from holdfast.nodd.stations import circle, place_of
 from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
-MISSING, REGION_MISMATCH = "missing_geolocation", "region_mismatch"
+MISSING = "missing_geolocation"
 KEY_FIELDS = (
     "product", "region", "level", "scene", "channel", "member", "ensemble", "station", "element", "period", "component",
 )  # fmt: skip
@@ -99,7 +99,9 @@ def _geometry(unit: Unit, dataset: Dataset, learned: Learned) -> dict[str, Any] 
     usual = rule.bboxes.get(named, rule.bbox)
     if learned.bbox is None:
         learned.bbox = usual
-        if usual is not None and dataset.spec.format != "opaque":
+        if learned.covers_domain:
+            learned.properties["nodd:area"] = "domain"
+        elif usual is not None and dataset.spec.format != "opaque":
             # The place in the file cannot be read: the area is only that of its region or satellite.
             learned.issues.append(MISSING)
     elif rule.kind == "by-field" and named in rule.bboxes:

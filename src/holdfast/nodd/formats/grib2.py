@@ -25,8 +25,11 @@ _UNITS = {
     0: timedelta(minutes=1), 1: timedelta(hours=1), 2: timedelta(days=1), 10: timedelta(hours=3),
     11: timedelta(hours=6), 12: timedelta(hours=12), 13: timedelta(seconds=1),
 }  # fmt: skip
-# Product definition templates with the end of an interval, and the offset of that time in the section.
-_INTERVAL_ENDS = {8: 34, 9: 47, 10: 35, 11: 37, 12: 36}
+# Product definition templates, and the offset of the lead time in the section: it is later in those of a constituent or
+# an aerosol. Then those with the end of an interval, and the offset of that time.
+_LEADS = dict.fromkeys(range(16), 17) | dict.fromkeys(range(40, 44), 19) | dict.fromkeys(range(45, 48), 30)
+_LEADS |= {48: 41, 49: 41}
+_INTERVAL_ENDS = {8: 34, 9: 47, 10: 35, 11: 37, 12: 36, 42: 36, 43: 39, 46: 47, 47: 50}
 
 
 class GribMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,10 +141,9 @@ def _moment(section: bytes, at: int) -> datetime:
 def _product(section: bytes, reference: datetime) -> tuple[datetime | None, datetime | None, int, int]:
     (template,) = struct.unpack(">H", section[7:9])
     category, parameter = section[9], section[10]
-    if template > 15 and template not in (40, 41, 42, 43):
+    if template not in _LEADS:
         return None, None, category, parameter
-    shift = 1 if template in (40, 41, 42, 43) else 0  # these have a constituent before the time
-    unit, lead = struct.unpack(">BI", section[17 + 2 * shift : 22 + 2 * shift])
+    unit, lead = struct.unpack_from(">BI", section, _LEADS[template])
     valid = reference + signed(lead) * _UNITS[unit] if unit in _UNITS else None
     ends = _moment(section, _INTERVAL_ENDS[template]) if template in _INTERVAL_ENDS else None
     return valid, ends, category, parameter

@@ -1,4 +1,4 @@
-"""The grid section of GRIB2: what projection a grid has, and which area its cells cover.
+"""Grids, of a section of GRIB2 or of the axes of NetCDF: what projection a grid has, and which area its cells cover.
 
 Invariants: an area reaches to the edges of the outer cells, not to their centres; projections are computed by PROJ; a
 grid whose template is not known has no area, and that is not damage.
@@ -7,6 +7,7 @@ grid whose template is not known has no area, and that is not damage.
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable
 from itertools import pairwise
@@ -18,12 +19,16 @@ from holdfast.nodd import area
 from holdfast.nodd.area import Point
 from holdfast.nodd.dataset import Bbox
 
+AXES = -1
 MICRO, MILLI = 1e-6, 1e-3
 MISSING = 0xFFFFFFFF
 SIDE_MAX = 100_000
 STEPS = 32  # points on each side of the outline that the bbox is computed from
 OUTLINE_STEPS = 8  # of these, on each side of the outline of an item
 OBLIQUE = "+proj=ob_tran"
+PLANES = ("lcc", "stere", "merc")  # the projections that are taken from the text of a file
+_NUMBERS = ("lat_0", "lat_1", "lat_2", "lat_ts", "lon_0", "x_0", "y_0", "k_0", "a", "b", "R")
+_PARAMETER = re.compile(r"\+(\w+)=(\S+)")
 _SPHERES = {0: 6_367_470.0, 6: 6_371_229.0, 8: 6_371_200.0}
 _ELLIPSOIDS = {2: "+a=6378160 +rf=297", 4: "+ellps=GRS80", 5: "+datum=WGS84"}
 
@@ -31,7 +36,7 @@ _ELLIPSOIDS = {2: "+a=6378160 +rf=297", 4: "+ellps=GRS80", 5: "+datum=WGS84"}
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
     """A grid: its template and shape, and the area and projection if they are known."""
 
-    template: int
+    template: int  # of GRIB2; AXES for a grid of another format
     shape: tuple[int, int] | None = None  # (rows, columns)
     bbox: Bbox | None = None
     outline: tuple[Point, ...] | None = None  # closed, with unwrapped longitudes; None for a plain box
@@ -52,6 +57,36 @@ def grid(section: bytes) -> Grid:
         return read(section, template) if read else Grid(template=template)
     except ValueError:  # impossible numbers: the message can be decoded, but its place is not known
         return Grid(template=template)
+
+
+def parameters(proj4: str) -> dict[str, str]:
+    """Return the projection and its numbers from a text of PROJ; nothing else is taken from a file.
+
+    Raises ValueError if it is not one of PLANES, or a number is none.
+    """
+    said = dict(_PARAMETER.findall(proj4))
+    if said.get("proj") not in PLANES or said.get("units", "m") != "m":
+        raise ValueError("a projection that is not known")
+    return {"proj": said["proj"]} | {name: f"{float(said[name]):.17g}" for name in _NUMBERS if name in said}
+
+
+def of_axes(proj4: str, columns: tuple[float, float, int], rows: tuple[float, float, int]) -> Grid:
+    """Return the grid between the first and last centres of its columns and rows, in the metres of a projection.
+
+    Raises ValueError if the projection is not known or the axes are impossible.
+    """
+    crs = " ".join(f"+{name}={value}" for name, value in parameters(proj4).items()) + " +units=m +no_defs"
+    edges, steps = [], []
+    for first, last, count in (columns, rows):
+        step = (last - first) / (count - 1) if 1 < count < SIDE_MAX else 0.0
+        if not step or not math.isfinite(step):
+            raise ValueError("an axis without steps")
+        edges.append(sorted((first - step / 2, last + step / 2)))
+        steps.append(step)
+    (west, east), (south, north) = edges
+    scan = (0x80 if steps[0] < 0 else 0) | (0x40 if steps[1] > 0 else 0)
+    known = Grid(template=AXES, shape=(rows[2], columns[2]), crs=crs)
+    return _projected(known, (west, south, east, north), (abs(steps[0]), abs(steps[1])), scan)
 
 
 def _number(section: bytes, at: int) -> int:

@@ -1,7 +1,7 @@
 """HDF5, the format of NetCDF-4: the superblock has the size of the file; attributes are read only with h5py.
 
 Invariants: the superblock is enough to find truncation; without h5py only the superblock is read, and `attributes`
-returns None.
+returns None; attributes are read in at most RANGES_MAX ranges of the file.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from holdfast.nodd.formats import Damaged, Read, exactly
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 HEAD_BYTES = 96
-PART_BYTES = 1 << 20
-PARTS_MAX = 48  # read for the attributes of one file: they are in few places of even a large file
-EXTENT, FIELD_OF_VIEW = "geospatial_lat_lon_extent", "field_of_view"
+RANGE_BYTES = 8 << 20  # what one request returns at most
+FIRST_BYTES = 1 << 20  # the first range, which is fetched with the head of an object
+RANGES_MAX = 4  # read for the attributes of one file: they are in few places of even a large file
+EXTENT, FIELD_OF_VIEW, GRID = "geospatial_lat_lon_extent", "field_of_view", "grid"
+MAPPINGS = ("crs", "ProjectionCoordinateSystem")  # variables whose attributes describe the projection
 
 
 class Superblock(msgspec.Struct, frozen=True):
@@ -64,30 +66,41 @@ def _number(head: bytes, at: int, width: int) -> int:
 def attributes(read: Read, size: int) -> dict[str, Any] | None:
     """Return the attributes of the file and its area; None without h5py, or if they are in too many parts of the file.
 
-    The area is that of an image (`EXTENT`) or of a lightning mapper (`FIELD_OF_VIEW`). Raises Damaged if h5py cannot
-    read the file.
+    The area is that of an image (`EXTENT`), of a lightning mapper (`FIELD_OF_VIEW`) or of a grid (`GRID`: the first and
+    last centre and the number of its columns and rows). The projection of a grid is `proj4`. Raises Damaged if h5py
+    cannot read the file.
     """
     try:
         import h5py  # noqa: PLC0415 - optional
     except ImportError:
         return None
     try:
-        with h5py.File(_Parts(read, size), "r") as file:
-            found = {name: _plain(value) for name, value in file.attrs.items()}
+        with h5py.File(_Ranges(read, size), "r") as file:
+            found = _attributes_of(file)
             if EXTENT in file:
-                found[EXTENT] = {name: _plain(value) for name, value in file[EXTENT].attrs.items()}
+                found[EXTENT] = _attributes_of(file[EXTENT])
             view = {axis: f"{axis}_field_of_view_bounds" for axis in ("lat", "lon")}
             if all(name in file for name in view.values()):
                 found[FIELD_OF_VIEW] = {axis: _plain(file[name][()]) for axis, name in view.items()}
-    except _TooManyPartsError:
+            for name in MAPPINGS:
+                if name in file and "proj4" in file[name].attrs:
+                    found.setdefault("proj4", _plain(file[name].attrs["proj4"]))
+            axes = [file.get(axis) for axis in ("x", "y")]
+            if "proj4" in found and all(axis is not None and axis.ndim == 1 and axis.size > 1 for axis in axes):
+                found[GRID] = [[float(axis[0]), float(axis[-1]), int(axis.size)] for axis in axes]
+    except _TooManyRangesError:
         return None
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise Damaged("unreadable", f"the file cannot be read: {type(error).__name__}") from None
     return found
 
 
-class _TooManyPartsError(Exception):
+class _TooManyRangesError(Exception):
     """More of the file would have to be read than its attributes are worth."""
+
+
+def _attributes_of(part: Any) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in part.attrs.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -100,8 +113,8 @@ def _plain(value: Any) -> Any:
     return plain[0] if isinstance(plain, list) and len(plain) == 1 else plain
 
 
-class _Parts(io.RawIOBase):
-    """An object as a file that h5py can seek in; ranges that were read are cached."""
+class _Ranges(io.RawIOBase):
+    """An object as a file that h5py can seek in: it is read in few large ranges, which are kept."""
 
     def __init__(self, read: Read, size: int) -> None:
         super().__init__()
@@ -122,17 +135,26 @@ class _Parts(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), self._size - self._at)
+        wanted = max(0, min(len(buffer), self._size - self._at))
         got = 0
         while got < wanted:
-            number, within = divmod(self._at + got, PART_BYTES)
-            if number not in self._kept:
-                if len(self._kept) >= PARTS_MAX:
-                    raise _TooManyPartsError
-                length = min(PART_BYTES, self._size - number * PART_BYTES)
-                self._kept[number] = exactly(self._read, number * PART_BYTES, length, "the file")
-            piece = self._kept[number][within : within + wanted - got]
+            at = self._at + got
+            start = max((start for start in self._kept if start <= at), default=-1)
+            if start < 0 or at >= start + len(self._kept[start]):
+                start = self._fetch(at)
+            piece = self._kept[start][at - start : at - start + wanted - got]
             buffer[got : got + len(piece)] = piece
             got += len(piece)
-        self._at += max(got, 0)
-        return max(got, 0)
+        self._at += got
+        return got
+
+    def _fetch(self, at: int) -> int:
+        """Read a range that contains an offset, up to the next one that was read; return where it begins."""
+        if len(self._kept) >= RANGES_MAX:
+            raise _TooManyRangesError
+        length = RANGE_BYTES if self._kept else FIRST_BYTES
+        before = max((start + len(part) for start, part in self._kept.items() if start <= at), default=0)
+        after = min((start for start in self._kept if start > at), default=self._size)
+        start = max(before, min(at, after - length)) if self._kept else 0
+        self._kept[start] = exactly(self._read, start, min(length, after - start), "the file")
+        return start
