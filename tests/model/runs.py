@@ -23,6 +23,10 @@ SHARED = {
     "grants: two clerks": "test_grants.py",
     "guards: a job, its workers, a reaper, an operator": "test_guards.py",
     "guards: grants, a switch, a value": "test_guards.py",
+    "limits: a queue and two keys": "test_limits.py",
+    "flow: two jobs and one that waits for both": "test_flow.py",
+    "flow: two jobs and one that is cancelled with either": "test_flow.py",
+    "flow: two jobs and one that runs when both have ended": "test_flow.py",
 }
 
 

@@ -169,9 +169,11 @@ def expected(ends: tuple[str, ...], policy: str) -> tuple[str, str | None]:
     return ("pending" if held & set(ends) else "succeeded"), None
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    "when, policies", [("before", ("wait", "cancel", "run")), ("after", ("cancel",))], ids=["before", "after"]
+)
 def test_a_follower_does_not_depend_on_the_order_of_what_it_follows(
-    ledger: Ledger, clock: VirtualClock, ran: list[str], when: str
+    ledger: Ledger, clock: VirtualClock, ran: list[str], when: str, policies: tuple[str, ...]
 ) -> None:
     """All orders of three jobs with all ends, by every policy; the follower is submitted before or after they end."""
     rounds = [{end: brought(ledger, end, clock) for end in ENDS} for _ in range(3)]
@@ -181,7 +183,7 @@ def test_a_follower_does_not_depend_on_the_order_of_what_it_follows(
         bring_to_end(ledger, jobs, clock)
     for ends in itertools.product(ENDS, repeat=3):
         after = [one[end] for one, end in zip(rounds, ends, strict=True)]
-        for policy in ("wait", "cancel", "run"):
+        for policy in policies:
             call = Call(operation="step", payload={"name": "follower"}, after=after, if_unsuccessful=policy)
             wanted[ends, policy] = call
     receipts = dict(zip(wanted, ledger.submit_many(list(wanted.values())), strict=True))
@@ -189,10 +191,24 @@ def test_a_follower_does_not_depend_on_the_order_of_what_it_follows(
         bring_to_end(ledger, jobs, clock)
     else:
         ledger.run_until_idle()
-    found = {which: state(ledger, receipt.job_id) for which, receipt in receipts.items()}
+    with ledger.store.reading() as reading:
+        ended = {job.job_id: (job.state.value, job.quarantine_code) for job in reading.lists.jobs(limit=1000)}
+    found = {which: ended[receipt.job_id] for which, receipt in receipts.items()}
     assert found == {(ends, policy): expected(ends, policy) for ends, policy in found}
     follows = sum(result == ("succeeded", None) for result in found.values())
     assert ran.count("follower") == follows
+
+
+def test_a_job_that_was_released_after_a_look_does_not_cancel_its_follower(ledger: Ledger, clock: VirtualClock) -> None:
+    first = ledger.submit("noop", run_at=clock.after(3600))
+    follower = ledger.submit("noop", after=[first], if_unsuccessful="cancel")
+    ledger.cancel(first.job_id, reason="not wanted")
+    with ledger.store.reading() as reading:
+        found, _ = reading.flow.doomed((0, 0), 10)
+    assert [(job, parent) for _, job, _, parent, _ in found] == [(follower.job_id, first.job_id)]
+    release(ledger.store, first.job_id, operator="ann", reason="wanted")
+    assert ledger.perform(lambda tx: tx.flow.settle(found, actor="w")) == (0, [])
+    assert state(ledger, follower.job_id) == ("pending", None)
 
 
 def test_a_follower_that_is_cancelled_waits_no_longer(ledger: Ledger, clock: VirtualClock) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.model import fleet, grants, log
+from holdfast.model import fleet, flow, grants, limits, log
 from holdfast.model.checker import Graph, Kept, Model, explore, kept
 from holdfast.model.fleet import Fleet
+from holdfast.model.flow import Flow, Policy
 from holdfast.model.grants import Grants
 from holdfast.model.guards import GovernedGuards, JobGuards
+from holdfast.model.limits import Limits
 from holdfast.model.log import Log
 from holdfast.model.published import published
 
@@ -82,6 +84,11 @@ PROMISES_OF_A_FLEET = {
     "every job ends or rests": Kept.IF_FAULTS_END,
     "a committed execution is finished": Kept.IF_FAULTS_END,
 }
+PROMISE_OF_LIMITS = "every job runs or is taken out"
+PROMISES_OF_FLOW = {  # a worker that crashes between each look and its write lets no job go
+    "what follows runs when the jobs before it allow it": Kept.IF_FAULTS_END,
+    "what follows a cancelled job is cancelled": Kept.IF_FAULTS_END,
+}
 
 
 def _flawed_log(flaw: log.Flaw, broken: str, *, steps: int, generated: int, distinct: int) -> Run:
@@ -116,6 +123,40 @@ def _flawed_grants(flaw: grants.Flaw, broken: str, *, steps: int, generated: int
     )
 
 
+def _flawed_limits(flaw: limits.Flaw, broken: str, *, steps: int, generated: int, distinct: int) -> Run:
+    return Run(
+        f"limits: {flaw}",
+        lambda: Limits(flaw=flaw).model(),
+        Outcome(generated=generated, distinct=distinct, broken=broken, steps=steps),
+    )
+
+
+def _unkept_limits(flaw: limits.Flaw, *, generated: int, distinct: int) -> Run:
+    return Run(
+        f"limits: {flaw}",
+        lambda: Limits(keys=ONE_KEY, queue=3, workers=1, flaw=flaw).model(),
+        Outcome(generated=generated, distinct=distinct, promises={PROMISE_OF_LIMITS: Kept.NEVER}),
+    )
+
+
+def _flawed_flow(flaw: flow.Flaw, broken: str, *, steps: int, generated: int, distinct: int) -> Run:
+    return Run(
+        f"flow: {flaw}",
+        lambda: Flow(policy=Policy.CANCEL, flaw=flaw).model(),
+        Outcome(generated=generated, distinct=distinct, broken=broken, steps=steps),
+    )
+
+
+def _unkept_flow(flaw: flow.Flaw, policy: Policy, broken: str, *, generated: int, distinct: int) -> Run:
+    return Run(
+        f"flow: {flaw}",
+        lambda: Flow(policy=policy, flaw=flaw).model(),
+        Outcome(generated=generated, distinct=distinct, promises={broken: Kept.NEVER}),
+    )
+
+
+ONE_KEY = ("1", "1", "1")
+FOLLOWED, CANCELLED = PROMISES_OF_FLOW
 RUNS = (
     Run(
         "published log, 1 client",
@@ -336,4 +377,96 @@ RUNS = (
         grants.Flaw.TWO_WRITES, "a grant is consumed if and only if it was used", steps=5, generated=597, distinct=417
     ),
     _flawed_grants(grants.Flaw.OTHER_JOB, "a grant releases only its own job", steps=5, generated=634, distinct=434),
+    Run(
+        "limits: a queue and two keys",
+        lambda: Limits().model(),
+        Outcome(generated=35_951, distinct=8_638, promises={PROMISE_OF_LIMITS: Kept.ALWAYS}),
+    ),
+    Run(
+        "limits: three jobs of one key",
+        lambda: Limits(keys=ONE_KEY, queue=3).model(),
+        Outcome(generated=9_846, distinct=2_752, promises={PROMISE_OF_LIMITS: Kept.ALWAYS}),
+    ),
+    Run(
+        "limits: three workers, and an operator who acts twice",
+        lambda: Limits(workers=3, changes=2).model(),
+        Outcome(generated=157_598, distinct=27_635),
+        large=True,
+    ),
+    _flawed_limits(limits.Flaw.NO_LOCK, "a slot is given out once", steps=4, generated=129, distinct=59),
+    _flawed_limits(limits.Flaw.OLD_RULES, "no claim goes beyond a limit", steps=5, generated=185, distinct=85),
+    _flawed_limits(limits.Flaw.END_KEEPS, "a slot belongs to a job that runs", steps=2, generated=11, distinct=9),
+    _flawed_limits(limits.Flaw.REAPER_KEEPS, "a slot belongs to a job that runs", steps=3, generated=67, distinct=41),
+    _flawed_limits(
+        limits.Flaw.LATE_END,
+        "a job that runs has a slot of each of its buckets",
+        steps=3,
+        generated=66,
+        distinct=41,
+    ),
+    _flawed_limits(limits.Flaw.PARKED_HOLDS, "a slot belongs to a job that runs", steps=2, generated=9, distinct=7),
+    Run(
+        f"limits: {limits.Flaw.PARKED_CLAIMED}",
+        lambda: Limits(keys=ONE_KEY, queue=3, flaw=limits.Flaw.PARKED_CLAIMED).model(),
+        Outcome(generated=211, distinct=88, broken="only a pending job is parked", steps=5),
+    ),
+    _unkept_limits(limits.Flaw.NO_NEXT, generated=2_236, distinct=1_040),
+    _unkept_limits(limits.Flaw.NO_SWEEP, generated=2_047, distinct=939),
+    Run(
+        "flow: two jobs and one that waits for both",
+        lambda: Flow().model(),
+        Outcome(generated=1_371, distinct=486, promises={FOLLOWED: Kept.IF_FAULTS_END}),
+    ),
+    Run(
+        "flow: two jobs and one that is cancelled with either",
+        lambda: Flow(policy=Policy.CANCEL).model(),
+        Outcome(generated=2_980, distinct=920, promises=PROMISES_OF_FLOW),
+    ),
+    Run(
+        "flow: two jobs and one that runs when both have ended",
+        lambda: Flow(policy=Policy.RUN).model(),
+        Outcome(generated=10_895, distinct=2_746, promises={FOLLOWED: Kept.IF_FAULTS_END}),
+    ),
+    Run(
+        "flow: a batch of three and its callback",
+        lambda: Flow(parents=3, policy=Policy.CANCEL).model(),
+        Outcome(generated=24_213, distinct=6_111, promises=PROMISES_OF_FLOW),
+    ),
+    _unkept_flow(flow.Flaw.APART, Policy.WAIT, FOLLOWED, generated=2_307, distinct=818),
+    Run(
+        f"flow: {flow.Flaw.AT_THE_END}",
+        lambda: Flow(policy=Policy.RUN, flaw=flow.Flaw.AT_THE_END).model(),
+        Outcome(generated=198, distinct=135, broken="there is one job that follows", steps=4),
+    ),
+    _unkept_flow(flow.Flaw.END_LETS_GO, Policy.WAIT, FOLLOWED, generated=313, distinct=186),
+    _flawed_flow(
+        flow.Flaw.FIRST_ONLY,
+        "a job starts only when those that it follows allow it",
+        steps=4,
+        generated=222,
+        distinct=122,
+    ),
+    _flawed_flow(
+        flow.Flaw.FAILED_COUNTS,
+        "a job starts only when those that it follows allow it",
+        steps=5,
+        generated=608,
+        distinct=319,
+    ),
+    _flawed_flow(flow.Flaw.LOOK_UNMATCHED, "a job that follows starts once", steps=8, generated=1_972, distinct=730),
+    _flawed_flow(
+        flow.Flaw.STALE_LOOK,
+        "a job is cancelled only for a job that was cancelled",
+        steps=4,
+        generated=365,
+        distinct=198,
+    ),
+    _flawed_flow(
+        flow.Flaw.BROKEN_DOOMS,
+        "a job is cancelled only for a job that was cancelled",
+        steps=3,
+        generated=169,
+        distinct=97,
+    ),
+    _unkept_flow(flow.Flaw.IN_ORDER, Policy.CANCEL, CANCELLED, generated=2_276, distinct=742),
 )

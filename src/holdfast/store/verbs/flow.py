@@ -26,6 +26,7 @@ from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 
 WAIT, CANCEL, RUN = POLICIES = ("wait", "cancel", "run")
+FOR_GOOD = ("cancelled", "deadline_passed")  # codes of jobs whose end cancels what follows, if it says so
 AFTER: Final = "after"
 BATCH: Final = "batch"
 
@@ -226,8 +227,11 @@ class FlowWrites(FlowReads, WritingVerbs):
     def settle(self, found: Sequence[SettledWait], *, actor: str) -> tuple[int, Ruled]:
         """Change waits as `settled` and `doomed` found them; return how many changed, and the jobs that were cancelled.
 
-        A wait that another transaction has changed since is left alone.
+        A wait that another transaction has changed since is left alone, and so is one whose parent was released since.
         """
+        parents = {each[3] for each in found if each[3] is not None}
+        ended = {job.job_id for job in self._session.jobs.get_many(parents) if job.quarantine_code in FOR_GOOD}
+        found = [each for each in found if each[3] is None or each[3] in ended]
         last = {each[0]: each for each in sorted(found, key=lambda each: each[3] or 0)}  # a wait that is doomed ends
         rows: list[list[object]] = [[wait, awaited, then] for wait, _, awaited, _, then in last.values()]
         won = self._write("move_waits", rows)
@@ -241,11 +245,14 @@ class FlowWrites(FlowReads, WritingVerbs):
 
     def _cancel(self, doomed: Mapping[int, int], actor: str) -> Ruled:
         """Cancel jobs because a job that each waits for, given with it, has ended for good without success."""
+        jobs: dict[int, list[Job]] = {}
+        for job in self._session.jobs.get_many(doomed) if doomed else ():
+            jobs.setdefault(doomed[job.job_id], []).append(job)
         ruled: Ruled = []
-        for job in self._session.jobs.get_many(doomed):
-            parent = doomed[job.job_id]
+        for parent, some in jobs.items():
             reason = f"it follows job {parent}, which was cancelled or came too late"
-            ruled.append((job, self._session.jobs.rule([(job, Cancel())], actor=actor, reason=reason)[0]))
+            answers = self._session.jobs.rule([(job, Cancel()) for job in some], actor=actor, reason=reason)
+            ruled += zip(some, answers, strict=True)
         return ruled
 
     def _require_jobs(self, wanted: set[int]) -> None:
