@@ -23,7 +23,7 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import psycopg
@@ -38,6 +38,7 @@ from holdfast.store import Lease, Store
 from holdfast.store.transaction import Reading
 from tests.support.postgres import Server, tmpfs_directory
 
+Name = TypeVar("Name")
 SIZES, SIZES_QUICK = (20_000, 100_000), (2_000, 6_000)
 OLDEST = 1_000  # among these every state is common; after them a job has succeeded, or one in a hundred has failed
 PAGE = 50
@@ -217,7 +218,7 @@ def run(databases: Sequence[str], *, quick: bool, path: Path, sizes: Sequence[in
     figures: list[Figure] = []
     drains: list[dict[str, Any]] = []
     for database in databases:
-        with _ledgers(database, chosen) as urls, ExitStack() as stack:
+        with places(database, chosen) as urls, ExitStack() as stack:
             ledgers = {}
             for size, url in urls.items():
                 ledger = stack.enter_context(Ledger(url, operations))
@@ -273,11 +274,11 @@ def _table(database: str, sizes: Sequence[int], figures: Sequence[Figure]) -> Ta
 
 
 @contextmanager
-def _ledgers(database: str, sizes: Sequence[int]) -> Iterator[dict[int, str]]:
-    """Yield the URL of an empty place for each size: databases of one server, or files of one directory."""
+def places(database: str, names: Sequence[Name]) -> Iterator[dict[Name, str]]:
+    """Yield the URL of an empty place for each name: databases of one server, or files of one directory."""
     if database == "postgres":
         with Server(settings=SERVER_SETTINGS) as server:
-            yield {size: server.create_database() for size in sizes}
+            yield {name: server.create_database() for name in names}
     else:
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=tmpfs_directory()) as directory:
-            yield {size: f"sqlite:///{directory}/{size}.db" for size in sizes}
+            yield {name: f"sqlite:///{directory}/{number}.db" for number, name in enumerate(names)}
