@@ -15,6 +15,7 @@ import pytest
 
 from holdfast import Ledger, Worker
 from holdfast.audit.check.runner import check
+from holdfast.core.errors import ConfigurationError
 from holdfast.store import open_store
 from holdfast.store.postgres import session
 from holdfast.store.postgres.store import PostgresStore
@@ -113,6 +114,48 @@ if PGBOUNCER is not None:  # where it is not installed, the end of the run says 
             own.commit()
             ledger.run_until_idle()
             assert own.execute("SELECT count(*), count(DISTINCT n) FROM done").fetchone() == (8, 8)
+
+    def test_a_lock_that_a_failed_effect_took_for_its_session_is_left_on_no_session(new_postgres_ledger: str) -> None:
+        with Pooler(new_postgres_ledger, turns=True) as pooler, Ledger(pooler.url) as ledger:
+
+            @ledger.operation("lock", max_attempts=1)
+            def lock(run: Any, *, fails: bool) -> None:
+                run.effect("SELECT pg_advisory_lock(4711)")
+                if fails:
+                    run.effect("SELECT 1 / 0")
+
+            clients = [psycopg.connect(pooler.url, prepare_threshold=None) for _ in range(3)]
+            for step in (psycopg.Connection.execute, psycopg.Connection.commit):  # now the server has three sessions
+                for client in clients:
+                    step(client, *(["SELECT 1"] if step is psycopg.Connection.execute else []))
+            receipts = ledger.submit_many([lock.call(fails=fails) for fails in (True, False, True)])
+            ledger.run_until_idle()
+            assert [ledger.job(one.job_id).state.value for one in receipts] == ["failed", "succeeded", "failed"]
+            with psycopg.connect(new_postgres_ledger) as direct:
+                left = direct.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone()
+            for client in clients:
+                client.close()
+        assert left == (0,)
+
+    @pytest.mark.parametrize("mode", ["session", "transaction"])
+    def test_a_pooler_in_session_mode_can_be_declared_and_the_declaration_is_tried(
+        new_postgres_ledger: str, monkeypatch: pytest.MonkeyPatch, mode: str
+    ) -> None:
+        monkeypatch.setenv("HOLDFAST_POOLER", "session")
+        with Pooler(new_postgres_ledger, size=8, mode=mode) as pooler:
+            if mode == "transaction":
+                with pytest.raises(ConfigurationError) as refused:
+                    open_store(pooler.url)
+                assert refused.value.context == {"setting": "pooler", "pool_mode": "transaction"}
+                return
+            with Ledger(pooler.url) as ledger:
+                submit_all(ledger, 0)
+                assert ledger.run_until_idle() == JOBS
+                store = cast("PostgresStore", ledger.store)
+                assert not store.pooled
+                watch = store.watch()
+                assert not isinstance(watch, session.NoWatch)
+                watch.close()
 
 
 # -- everywhere: a connection whose server process is not the one that the client was told -----------------------------

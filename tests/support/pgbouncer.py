@@ -1,4 +1,4 @@
-"""A real PgBouncer in transaction mode, for tests, with a directory and a port of its own.
+"""A real PgBouncer for tests, with a directory and a port of its own.
 
 Invariants: it signals only the process that it started; where the program is not installed, PGBOUNCER is None and the
 end of the run says what was not tested.
@@ -23,9 +23,12 @@ START_S = 20
 
 
 class Pooler:
-    """PgBouncer before the server of a URL; `url` is the same database through it."""
+    """PgBouncer before the server of a URL; `url` is the same database through it.
 
-    def __init__(self, url: str, *, size: int = 3) -> None:
+    With `turns` the sessions of the server take turns: the next transaction gets the one that was idle for longest.
+    """
+
+    def __init__(self, url: str, *, size: int = 3, mode: str = "transaction", turns: bool = False) -> None:
         parts = urlsplit(url)
         self._directory = Path(tempfile.mkdtemp(prefix="holdfast-pgbouncer-"))
         self._port = _free_port()
@@ -34,7 +37,8 @@ class Pooler:
         settings.write_text(
             f"[databases]\n* = host=127.0.0.1 port={parts.port} user=postgres\n[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {self._port}\nunix_socket_dir =\nauth_type = any\n"
-            f"pool_mode = transaction\ndefault_pool_size = {size}\nmax_client_conn = 200\n"
+            f"pool_mode = {mode}\ndefault_pool_size = {size}\nmax_client_conn = 200\n"
+            f"server_round_robin = {int(turns)}\n"
             f"logfile = {self._directory / 'log'}\n",
             encoding="utf-8",
         )

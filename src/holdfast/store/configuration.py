@@ -29,6 +29,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str | None = None  # of the ledger; None: an argument must name it, or `holdfast.db`
     schema: Annotated[str, msgspec.Meta(min_length=1, max_length=63)] = "public"  # of the ledger on PostgreSQL
+    pooler: Literal["any", "session"] = "any"  # session: a pooler before PostgreSQL keeps the session of a connection
     payload_max_bytes: Annotated[int, msgspec.Meta(ge=1)] = PAYLOAD_BYTES_MAX
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 8  # handlers of `holdfast worker`
     drain_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # for handlers that run when a worker is stopped

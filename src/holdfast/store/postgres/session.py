@@ -21,6 +21,8 @@ import psycopg
 from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 
+from holdfast.core.errors import ConfigurationError
+from holdfast.store.configuration import configuration
 from holdfast.store.store import Watch
 
 logger = logging.getLogger("holdfast")
@@ -114,6 +116,31 @@ def use_session(connection: psycopg.Connection[tuple[Any, ...]], schema: str, lo
     connection.commit()
 
 
+def keeps_sessions(connection: psycopg.Connection[tuple[Any, ...]], url: str) -> bool:
+    """Return whether the pooler is declared to be in session mode, by the setting `pooler`; the transaction stays open.
+
+    A client cannot prove that. Raise ConfigurationError if the contrary is noticed: the session of an idle connection
+    is given to another one, or replaced.
+    """
+    if configuration().pooler != "session":
+        return False
+    own = _server_process(connection)
+    connection.rollback()
+    with psycopg.connect(url, connect_timeout=10) as other:
+        if own != _server_process(other) and _server_process(connection) == own:
+            return True
+    raise ConfigurationError(
+        "the setting pooler is `session`, but the pooler gives the session of an idle connection to others",
+        next_step="Remove the setting (HOLDFAST_POOLER), or set pool_mode = session in the pooler.",
+        context={"setting": "pooler", "pool_mode": "transaction"},
+    )
+
+
+def _server_process(connection: psycopg.Connection[tuple[Any, ...]]) -> object:
+    row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
+    return row and row[0]
+
+
 def use_no_session(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
     """End the transaction of a new connection behind a pooler, and let it prepare no statements."""
     connection.rollback()
@@ -128,10 +155,8 @@ def set_in_transaction(connection: psycopg.Connection[tuple[Any, ...]], schema: 
 
 
 # What an effect may leave behind: settings, a role, LISTEN, cursors, temporary tables, locks.
-_FORGET = (
-    "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; UNLISTEN *; CLOSE ALL; DISCARD TEMP;"
-    " SELECT pg_catalog.pg_advisory_unlock_all()"
-)
+UNLOCK = "SELECT pg_catalog.pg_advisory_unlock_all()"
+_FORGET = f"RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; UNLISTEN *; CLOSE ALL; DISCARD TEMP; {UNLOCK}"
 
 
 def reset_after_effects(

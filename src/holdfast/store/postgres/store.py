@@ -35,9 +35,11 @@ from holdfast.store.postgres.errors import first_line, translated, without_passw
 from holdfast.store.postgres.schema import PostgresSchema
 from holdfast.store.postgres.session import (
     DATABASE,
+    UNLOCK,
     DatabaseIdentity,
     NoWatch,
     facts,
+    keeps_sessions,
     readable_times,
     reset_after_effects,
     say_other_database,
@@ -71,7 +73,8 @@ class PostgresStore(PostgresSchema):
 
     def __init__(self, url: str, clock: Clock | None = None, *, schema: str = "public") -> None:
         super().__init__(url, clock, schema)
-        self.pooled = False  # a pooler is between this process and the server
+        self.pooled = False  # a pooler is between this process and the server, and may exchange the session
+        self._keeps_sessions: bool | None = None  # whether that pooler is in session mode; None: not known yet
         self._statements = _qualified_statements(self._prefix())
         self._server_time: tuple[datetime, float] | None = None
         self._identity: DatabaseIdentity | None = None
@@ -268,7 +271,9 @@ class PostgresStore(PostgresSchema):
                 next_step="Use PostgreSQL 14 or newer.",
             )
         found = facts(connection)
-        if found.pooled:
+        if found.pooled and self._keeps_sessions is None:
+            self._keeps_sessions = keeps_sessions(connection, self.url)
+        if found.pooled and not self._keeps_sessions:
             use_no_session(connection)
             if not self.pooled:
                 self.pooled = True
@@ -321,13 +326,19 @@ class PostgresStore(PostgresSchema):
         if connection.pgconn.transaction_status == TransactionStatus.INERROR:
             # COMMIT would roll back and report no error.
             raise psycopg.errors.InFailedSqlTransaction("a statement failed and its error was suppressed")
+        if connection.effects_ran:  # of a task that failed in its savepoint
+            connection.effects_ran = False
+            connection.execute(UNLOCK)
         connection.commit()
-        self._unlock(connection)
 
     def _rollback(self, connection: LedgerConnection) -> None:
+        if connection.effects_ran:
+            # A rollback keeps the locks of a session. In one message: a pooler may give the next one another session.
+            connection.effects_ran = False
+            with suppress(psycopg.Error):  # a lost connection has lost its locks
+                connection.command(f"ROLLBACK; {UNLOCK}; BEGIN")
         connection.rollback()  # raises on a lost connection, which must not go back to the pool
         connection.forget()
-        self._unlock(connection)
 
     def limit_locks(self, connection: LedgerConnection, effects: Sequence[Effect]) -> float:
         """Let effects wait for a lock for as long as they may; return how many seconds that is."""
@@ -339,14 +350,6 @@ class PostgresStore(PostgresSchema):
     def reset_session(self, connection: LedgerConnection) -> bool:
         """Undo what effects have changed in their session; return whether their transaction can still write."""
         return reset_after_effects(connection, self.schema, LOCK_S, local=self.pooled)
-
-    @staticmethod
-    def _unlock(connection: LedgerConnection) -> None:
-        """Release the locks that an effect that failed has left on the session: a rollback does not."""
-        if connection.effects_ran:
-            connection.effects_ran = False
-            with suppress(psycopg.Error):  # a lost connection has lost its locks
-                connection.command("SELECT pg_catalog.pg_advisory_unlock_all()")
 
 
 class _Alone(Transaction):
