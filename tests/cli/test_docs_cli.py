@@ -7,27 +7,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from typer.main import get_command
-
-from holdfast.cli.app import COMMANDS, Lazy
+from holdfast.cli.app import COMMANDS, app
 from holdfast.cli.nodd import replay as nodd_replay
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
 WORD = re.compile(r"[a-z][a-z-]*")
-EVERY = {name: Lazy(name, command).load() for name, command in COMMANDS.items()}
+EVERY = {name: app.find(name) for name in COMMANDS}
 
 
 def paths(command: Any, path: str) -> Iterator[str]:
     """Yield every command line that does something, without its arguments."""
-    inner = getattr(command, "commands", None)
-    if not inner:
+    if not hasattr(command, "find"):
         yield path
         return
     if command.invoke_without_command:
         yield path
-    for name, one in inner.items():
-        yield from paths(one, f"{path} {name}")
+    for name in command.names():
+        yield from paths(command.find(name), f"{path} {name}")
 
 
 def named(cell: str) -> Iterator[str]:
@@ -53,4 +50,4 @@ def test_the_page_names_every_command_and_no_other() -> None:
 
 def test_the_page_names_the_commands_of_nodd_replay() -> None:
     [span] = re.findall(r"`(nodd-replay [^`]+)`", PAGE)
-    assert sorted(named(f"`{span}`")) == sorted(paths(get_command(nodd_replay.app), "nodd-replay"))
+    assert sorted(named(f"`{span}`")) == sorted(paths(nodd_replay.app, "nodd-replay"))

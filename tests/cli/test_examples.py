@@ -7,24 +7,28 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.app import COMMANDS, Lazy
+from holdfast.cli.app import app
 from holdfast.cli.examples import EXAMPLES
+from tests.cli.commands import holdfast
 from tests.cli.test_docs_cli import EVERY, paths
 
 LEAVES = [path for name, command in EVERY.items() for path in paths(command, name)]
 
 
 def leaf(path: str) -> Any:
-    name, *rest = path.split()
-    found: Any = Lazy(name, COMMANDS[name]).load()
-    for word in rest:
-        found = found.commands[word]
+    found: Any = app
+    for word in path.split():
+        found = found.find(word)
     return found
+
+
+def help_of(path: str) -> str:
+    return holdfast(*path.split(), "--help").out
 
 
 @pytest.mark.parametrize("path", LEAVES)
 def test_every_help_has_an_example(path: str) -> None:
-    assert f"Example: holdfast {path}" in leaf(path).epilog
+    assert f"Example: holdfast {path}" in help_of(path)
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
@@ -42,4 +46,4 @@ def test_examples_are_of_commands_that_exist() -> None:
     "path", ["submit", "cancel", "retry", "pause", "resume", "limit", "erase", "gc", "recover", "schedules remove"]
 )
 def test_an_act_says_how_it_is_undone_or_that_it_cannot_be(path: str) -> None:
-    assert any(word in leaf(path).epilog for word in ("Undo", "undone", "brought back"))
+    assert any(word in help_of(path) for word in ("Undo", "undone", "brought back"))

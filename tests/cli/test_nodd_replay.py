@@ -63,7 +63,7 @@ def test_every_command_has_its_flags(command: str) -> None:
     assert set(GLOBAL) | set(FLAGS[command]) <= words
     listed = nodd("--help").out
     assert set(GLOBAL) <= set(re.findall(r"--[a-z-]+", listed))
-    assert re.search(rf"^│ {command} ", listed, re.MULTILINE)
+    assert re.search(rf"^  {command} ", listed, re.MULTILINE)
 
 
 @pytest.mark.req("K-51", "K-52")

@@ -10,9 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from typer.main import get_command
-
-from holdfast.cli.app import COMMANDS, Lazy, app
+from holdfast.cli.app import app
 from holdfast.cli.nodd import replay as nodd_replay
 from tests.cli.commands import holdfast
 
@@ -27,28 +25,21 @@ def machines() -> dict[str, str]:
 
 def help_pages() -> dict[str, str]:
     """Return the help of each command with its subcommands, one file per command."""
-    root: Any = get_command(app)
-    for name, command in COMMANDS.items():
-        root.add_command(Lazy(name, command))
-    pages = {"holdfast": _page(root, None, "holdfast")}
-    above = _context(root, None, "holdfast")
-    pages |= {
-        f"holdfast-{name}": "\n".join(_pages(Lazy(name, command).load(), above, name))
-        for name, command in COMMANDS.items()
-    }
-    pages["nodd-replay"] = "\n".join(_pages(get_command(nodd_replay.app), None, "nodd-replay"))
+    pages = {"holdfast": _page(app, None, "holdfast")}
+    above = _context(app, None, "holdfast")
+    pages |= {f"holdfast-{name}": "\n".join(_pages(app.find(name), above, name)) for name in app.names()}
+    pages["nodd-replay"] = "\n".join(_pages(nodd_replay.app, None, "nodd-replay"))
     return {f"{FOLDER}/help/{name}.txt": text for name, text in pages.items()}
 
 
 def _pages(command: Any, parent: Any, name: str) -> Iterator[str]:
     yield _page(command, parent, name)
     context = _context(command, parent, name)
-    for inner, one in getattr(command, "commands", {}).items():
-        yield from _pages(one, context, inner)
+    for inner in command.names() if hasattr(command, "find") else ():
+        yield from _pages(command.find(inner), context, inner)
 
 
 def _page(command: Any, parent: Any, name: str) -> str:
-    command.rich_markup_mode = None  # the plain formatter
     context = _context(command, parent, name)
     text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
     return f"$ {context.command_path} --help\n{text}\n"

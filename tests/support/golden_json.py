@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from typer.main import get_command
-
 from holdfast import Call, Ledger, Mode, run_procedure
-from holdfast.cli.app import COMMANDS, Lazy
+from holdfast.cli.app import app
 from holdfast.cli.nodd import replay as nodd_replay
 from holdfast.nodd import samples
 from holdfast.store import create_store, open_store
@@ -75,18 +73,17 @@ def _text(found: dict[str, Any]) -> str:
 
 def _commands() -> Iterator[str]:
     """Yield every command without subcommands."""
-    for name, command in COMMANDS.items():
-        yield from _leaves(Lazy(name, command).load(), name)
-    yield from _leaves(get_command(nodd_replay.app), "nodd-replay")
+    for name in app.names():
+        yield from _leaves(app.find(name), name)
+    yield from _leaves(nodd_replay.app, "nodd-replay")
 
 
 def _leaves(command: Any, path: str) -> Iterator[str]:
-    inner = getattr(command, "commands", None)
-    if not inner:
+    if not hasattr(command, "find"):
         yield path
         return
-    for name, one in inner.items():
-        yield from _leaves(one, f"{path} {name}")
+    for name in command.names():
+        yield from _leaves(command.find(name), f"{path} {name}")
 
 
 @contextlib.contextmanager

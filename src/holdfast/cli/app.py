@@ -8,22 +8,17 @@ or violation, 2 bad arguments or spec, 3 refused by a guard, 4 database unreacha
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from enum import EnumType
-from functools import cache
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-import typer
-from typer.core import TyperCommand
-from typer.main import get_command
+import click
 
 from holdfast.cli import output
+from holdfast.cli.declare import Group, built, option
 from holdfast.core.errors import HoldfastError, InputError
 
 INTERRUPTED = 130
-# Typer has its own copy of click's classes, in a module that differs between versions of Typer.
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 class Command(NamedTuple):
@@ -141,115 +136,72 @@ COMMANDS = {
 }
 
 
-class Lazy(TyperCommand):
-    """A command of which only the help line is known until it runs."""
+class Program(Group):
+    """The program: a command is imported when it is named, and its line of the help needs no import."""
 
-    def __init__(self, name: str, command: Command) -> None:
-        super().__init__(name=name, help=command.summary, rich_help_panel=command.panel)
-        self._target = command.target
+    def names(self) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
 
-    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        return self.load().make_context(info_name, args, parent=parent, **extra)
+    def find(self, name: str) -> click.Command | None:
+        """Return a command, imported and built; None if there is none of that name."""
+        if name not in self.commands and name in COMMANDS:
+            module, _, attribute = COMMANDS[name].target.partition(":")
+            found = getattr(import_module(module), attribute)
+            self.commands[name] = found if isinstance(found, Group) else built(found, name)
+        return self.commands.get(name)
 
-    def load(self) -> Any:
-        """Import the command and build it."""
-        return _built(self._target, self.name)
-
-
-@cache
-def _built(target: str, name: str | None) -> Any:
-    """Return the command at `module:attribute`. Kept, because building it takes as long as running it."""
-    module, _, attribute = target.partition(":")
-    found = getattr(import_module(module), attribute)
-    if not isinstance(found, typer.Typer):
-        function, found = found, typer.Typer(add_completion=False)
-        found.command(name)(function)
-    from holdfast.cli.examples import add_examples  # noqa: PLC0415 - with the first command that is built
-
-    made = get_command(found)
-    add_examples(made, name or "")
-    return quick(made)
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the commands under their headings."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in COMMANDS.items():
+            panels.setdefault(command.panel, []).append((name, command.summary))
+        for panel, lines in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(lines)
 
 
-class _Trivial:
-    """Passes values on that need no conversion, and leaves the others to Typer.
-
-    Typer builds a pydantic adapter for each option, used or not; that takes longer than the rest of the command.
-    """
-
-    def __init__(self) -> None:
-        self._adapter: Any = None
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        kind = param.type_descriptor.annotation
-        if param.nargs == 1 and param.multiple and (value is None or kind == list[str]):
-            return tuple(value or ())
-        if param.nargs == 1 and not param.multiple and (value is None or isinstance(value, kind)):
-            return value
-        if isinstance(kind, EnumType) and value in kind._value2member_map_:
-            return kind(value)
-        if self._adapter is None:
-            param._runtime_param = None  # noqa: SLF001 - the attribute where Typer caches its adapter
-            self._adapter = param.get_runtime_param()
-            param._runtime_param = self  # noqa: SLF001 - see above
-        return self._adapter.coerce(value, param=param, ctx=ctx)
-
-
-def quick(command: Any) -> Any:
-    """Return a command, or a group with all its commands, that converts only the values that need it."""
-    params_of = command.get_params
-
-    def get_params(ctx: Any) -> Any:
-        params = params_of(ctx)
-        for param in params:
-            if getattr(param, "_runtime_param", param) is None:  # other versions of Typer convert without it
-                param._runtime_param = _Trivial()  # noqa: SLF001 - see above
-        return params
-
-    command.get_params = get_params
-    for inner in getattr(command, "commands", {}).values():
-        quick(inner)
-    return command
-
-
-app = typer.Typer(
+app = Program(
     help="Holdfast: a durable work ledger.",
     epilog="Every command takes --json. Guide: docs/cli.md.",
-    pretty_exceptions_enable=False,
 )
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer's own convention for a callback
+def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - a callback
     if wanted:
         from importlib.metadata import version  # noqa: PLC0415 - slow, and only for this
 
         output.line(version("holdfast"))
-        raise typer.Exit
+        ctx.exit()
 
 
-@app.callback()
+@app.alone(runs=False)
 def _root(
     *,
-    _version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-    ),
+    _version: Annotated[
+        bool,
+        option(
+            "--version", callback=_print_version, is_eager=True, expose_value=False, help="Print the version and exit."
+        ),
+    ] = False,
 ) -> None: ...
 
 
-def run(arguments: Sequence[str], program: Callable[[list[str]], Any] | None = None) -> int:
-    """Run one command line and return its exit code; `program` is another program than `holdfast`."""
+def run(arguments: Sequence[str], program: click.Group = app, name: str = "holdfast") -> int:
+    """Run one command line of a program and return its exit code."""
     output.make_printable()
     output.forget_ledger()
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
-        code = (program or _holdfast)(list(arguments) or ["--help"])
+        code = _ended(program, name, list(arguments) or ["--help"])
         output.end()
-        return _code(code)
+        sys.stdout.flush()  # now, while an error can still be reported; at exit Python only prints a warning
+        return code
     except BrokenPipeError:
         # The reader of the output has closed it, so nothing more can be printed.
         output.give_up()
         return 1
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, click.Abort):
         output.error({"error_code": "interrupted", "error_message": "Interrupted.", "context": {}}, as_json=as_json)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last resort: the user must not see a traceback
@@ -267,38 +219,28 @@ def explained(error: Exception) -> tuple[dict[str, object], int]:
 
 
 def main() -> None:
-    """Run the command line of this process."""
+    """Run the command line of this process, or answer a shell that completes one."""
+    if "_HOLDFAST_COMPLETE" in os.environ:
+        app.main(prog_name="holdfast")
     sys.exit(run(sys.argv[1:]))
 
 
-def _holdfast(arguments: list[str]) -> Any:
-    return _program().main(arguments, prog_name="holdfast", standalone_mode=False)
-
-
-@cache
-def _program() -> Any:
-    group = quick(get_command(app))
-    for name, command in COMMANDS.items():
-        group.add_command(Lazy(name, command))
-    return group
-
-
-def _code(code: object) -> int:
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt
-    # Flush now, while an error can still be reported; at exit Python only prints a warning.
-    sys.stdout.flush()
-    return code if isinstance(code, int) else 0
+def _ended(program: click.Group, name: str, arguments: list[str]) -> int:
+    """Run a command and return its exit code. Unlike `main` of click, it prints nothing when it is interrupted."""
+    try:
+        with program.make_context(name, arguments) as context:
+            program.invoke(context)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    return 0
 
 
 def _understood(error: Exception) -> HoldfastError | None:
     """Return a usage error of the command line as an InputError; None for any other error."""
-    if not isinstance(error, _UsageError):
+    if not isinstance(error, click.UsageError):
         return None
-    context: Any = getattr(error, "ctx", None)
-    path = context.command_path if context else "holdfast"
-    usage: Any = error
-    return InputError(usage.format_message(), next_step=f"See `{path} --help`.")
+    path = error.ctx.command_path if error.ctx else "holdfast"
+    return InputError(error.format_message(), next_step=f"See `{path} --help`.")
 
 
 def _internal(error: Exception) -> dict[str, object]:

@@ -21,9 +21,10 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, TypeVar, overload
 
-import typer
+import click
 
 from holdfast.cli import output
+from holdfast.cli.declare import Group
 from holdfast.cli.options import Db, Json, Schema, ledger_url
 from holdfast.store import Store, connect, open_store
 from holdfast.store.configuration import configuration
@@ -111,17 +112,17 @@ def command(opens: Callable[[Location], AbstractContextManager[Any]] | None = No
     return decorate
 
 
-def group(summary: str, guide: str | None = None) -> typer.Typer:
+def group(summary: str, guide: str | None = None) -> Group:
     """Return a group of commands; `guide` is its page in docs/."""
     epilog = None if guide is None else f"Every command takes --json. Guide: docs/{guide}.md."
-    return typer.Typer(help=summary, epilog=epilog, add_completion=False)
+    return Group(help=summary, epilog=epilog)
 
 
 def _print(answer: Answer, *, as_json: bool) -> None:
     text = answer.text
     output.answer(answer.value, (lambda: output.line(text)) if isinstance(text, str) else text, as_json=as_json)
     if answer.exit_code:
-        raise typer.Exit(answer.exit_code)
+        raise click.exceptions.Exit(answer.exit_code)
 
 
 def _parameters(
@@ -143,7 +144,7 @@ def _option(name: str, kind: Any, default: Any) -> inspect.Parameter:
 
 
 def _take(run: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
-    """Set the parameters that Typer turns into options."""
+    """Set the parameters that become options."""
     del run.__wrapped__  # type: ignore[attr-defined]  # it has other parameters than the command
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

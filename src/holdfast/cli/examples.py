@@ -3,7 +3,9 @@
 Invariants: an example is a command line that the command accepts; what only reads has no second part.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import click
 
 
 class Example(NamedTuple):
@@ -98,17 +100,13 @@ EXAMPLES = {
 }
 
 
-def add_examples(command: Any, path: str) -> None:
-    """Add the example to the help of a command, or to those of all commands of a group."""
-    for name, one in getattr(command, "commands", {}).items():
-        add_examples(one, f"{path} {name}")
-    if hasattr(command, "commands") and not command.invoke_without_command:
-        return
+def example_of(command: click.Command, path: str) -> list[str]:
+    """Return the example of the command at a path such as `grant approve`, and how it is undone."""
     example = EXAMPLES.get(path) or Example(_usual(command, path))
-    command.epilog = "\n\n".join(filter(None, [f"Example: holdfast {example.line}", example.undo, command.epilog]))
+    return [f"Example: holdfast {example.line}", *filter(None, [example.undo])]
 
 
-def _usual(command: Any, path: str) -> str:
+def _usual(command: click.Command, path: str) -> str:
     """Return a command line with what a command must be given."""
     words = [path]
     for param in command.params:

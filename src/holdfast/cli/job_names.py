@@ -3,13 +3,12 @@
 import re
 from typing import Annotated
 
-import typer
-
+from holdfast.cli.declare import argument
 from holdfast.cli.options import ID_MAX, word
 from holdfast.core.errors import InputError, JobNotFoundError
 from holdfast.store.transaction import Reading
 
-JobName = Annotated[str, typer.Argument(metavar="ID|KEY", help="Id of the job, or the key of its submit.")]
+JobName = Annotated[str, argument(metavar="ID|KEY", help="Id of the job, or the key of its submit.")]
 KeyClient = Annotated[
     str | None,
     word("--client", "The argument is the key of a job of this client (default for a key that is no number: local)."),

@@ -9,9 +9,10 @@ import pwd
 from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
-import typer
+import click
 
 from holdfast.cli import output
+from holdfast.cli.declare import argument, option
 from holdfast.core.errors import BadUrlError, InputError
 from holdfast.store import Store, open_store
 from holdfast.store.configuration import configuration, variable_of
@@ -20,27 +21,27 @@ from holdfast.store.requests import WORD_BYTES_MAX
 ID_MAX = 2**63 - 1
 
 
-def _word(value: str | None) -> str | None:
+def _word(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     """Return the text, or raise BadParameter if it is empty, too long or not UTF-8."""
     if value is None:
         return None
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise typer.BadParameter("The value is not UTF-8 text.") from None
+        raise click.BadParameter("The value is not UTF-8 text.") from None
     if not value.strip():
-        raise typer.BadParameter("The value is empty.")
+        raise click.BadParameter("The value is empty.")
     if size > WORD_BYTES_MAX:
-        raise typer.BadParameter(f"The value has {size} bytes; the limit is {WORD_BYTES_MAX} bytes.")
+        raise click.BadParameter(f"The value has {size} bytes; the limit is {WORD_BYTES_MAX} bytes.")
     return value
 
 
 def word(flag: str, help_text: str, *more_flags: str, metavar: str = "NAME") -> Any:
     """Return an option that takes a name or a short text, such as a client, a key or a queue."""
-    return typer.Option(flag, *more_flags, metavar=metavar, help=help_text, callback=_word, show_default=True)
+    return option(flag, *more_flags, metavar=metavar, help=help_text, callback=_word)
 
 
-def named_by(flag: str, ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
+def named_by(flag: str, ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Return the value of a flag that locates the ledger; if it was typed, printed commands repeat it."""
     source = ctx.get_parameter_source(param.name or "")
     if value is not None and source is not None and source.name == "COMMANDLINE":
@@ -48,18 +49,18 @@ def named_by(flag: str, ctx: typer.Context, param: typer.CallbackParam, value: s
     return value
 
 
-def db_named(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
+def db_named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Return the value of --db, and remember it for printed commands."""
     return named_by("--db", ctx, param, value)
 
 
-def _schema_named(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
-    return named_by("--schema", ctx, param, _word(value))
+def _schema_named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return named_by("--schema", ctx, param, _word(ctx, param, value))
 
 
 Db = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--db",
         metavar="URL",
         help="Ledger: a file path, sqlite:///FILE or postgresql://… (default: HOLDFAST_URL, or url of holdfast.toml).",
@@ -68,22 +69,20 @@ Db = Annotated[
 ]
 Schema = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--schema", metavar="NAME", help="PostgreSQL schema of the ledger (default: public).", callback=_schema_named
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON, and an error too.")]
+Json = Annotated[bool, option("--json", help="Print the answer as JSON, and an error too.")]
 At = Annotated[
     str | None,
-    typer.Option(
-        "--at", metavar="TIME", help="Show the state at this time: 2030-01-31T12:00:00Z, a date, '2h ago' or -2h."
-    ),
+    option("--at", metavar="TIME", help="Show the state at this time: 2030-01-31T12:00:00Z, a date, '2h ago' or -2h."),
 ]
 REASON_HELP = "Reason; stored in the journal."
 OPERATOR_HELP = "Name of the person who acts (default: the current user)."
 GRANT_HELP = "Id of the grant that permits this (default: a grant that fits)."
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
-Operation = Annotated[str, typer.Argument(metavar="OPERATION", help="Name of the operation.", callback=_word)]
+Reason = Annotated[str | None, option("--reason", metavar="TEXT", help=REASON_HELP)]
+Operation = Annotated[str, argument(metavar="OPERATION", help="Name of the operation.", callback=_word)]
 
 
 def ledger_url(db: str | None, schema: str | None, *, flag: str = "--db", variable: str = "HOLDFAST_URL") -> str:

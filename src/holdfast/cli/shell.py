@@ -105,12 +105,12 @@ class LedgerFlags:
 @cache
 def _resolved(program: str, words: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
     """Return the leading words that name a command, and the flags that it accepts; nothing if there is no command."""
-    command: Any = None
+    command: Any = _program(program)
     for depth, word in enumerate(words):
-        found = _first(program, word) if depth == 0 else command.commands.get(word)
+        found = command.find(word)
         if found is None:
             return _alone(command, words[:depth])
-        if not hasattr(found, "commands"):
+        if not hasattr(found, "find"):
             return words[: depth + 1], _flags(found)
         command = found
     return _alone(command, words)
@@ -125,12 +125,10 @@ def _flags(command: Any) -> frozenset[str]:
     return frozenset(flag for option in command.params for flag in option.opts)
 
 
-def _first(program: str, name: str) -> Any:
-    """Return the command or group with this name of a program; None if there is none."""
-    from holdfast.cli.app import COMMANDS, Lazy  # noqa: PLC0415 - app imports output, which imports this module
-
-    if program == "holdfast":
-        return Lazy(name, COMMANDS[name]).load() if name in COMMANDS else None
-    from holdfast.cli.nodd.replay import program as nodd_replay  # noqa: PLC0415 - the same
-
-    return nodd_replay().commands.get(name)
+def _program(name: str) -> Any:
+    """Return the group of commands of a program."""
+    if name == "holdfast":
+        from holdfast.cli.app import app  # noqa: PLC0415 - app imports output, which imports this module
+    else:
+        from holdfast.cli.nodd.replay import app  # type: ignore[assignment]  # noqa: PLC0415 - the same
+    return app

@@ -6,11 +6,10 @@ Invariants: the list contains revoked approvers too; only public keys are read.
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.audit.seals.keys import public_key_text
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, actor, word
 from holdfast.cli.output import Column
 from holdfast.explain.values import row_value
@@ -19,12 +18,12 @@ from holdfast.store import Store
 
 approvers = group("Register, revoke and list the approvers of grants.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the approver.")]
+Name = Annotated[str, argument(metavar="NAME", help="Name of the approver.")]
 As = Annotated[str | None, word("--as", OPERATOR_HELP, "--operator")]
 Reason = Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")]
 
 
-@approvers.command()
+@approvers.subcommand()
 @command(Location.unopened)
 def add(
     location: Location,
@@ -32,12 +31,12 @@ def add(
     name: Name,
     public_key: Annotated[
         Path,
-        typer.Option("--public-key", metavar="FILE", help="Public key of the approver (see `holdfast audit keygen`)."),
+        option("--public-key", metavar="FILE", help="Public key of the approver (see `holdfast audit keygen`)."),
     ],
     reason: Reason,
     grant: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--grant",
             metavar="ID",
             min=1,
@@ -47,9 +46,7 @@ def add(
     ] = None,
     bootstrap: Annotated[
         bool,
-        typer.Option(
-            "--bootstrap", help="Register the first approver of a prod ledger, whose key no approval confirms."
-        ),
+        option("--bootstrap", help="Register the first approver of a prod ledger, whose key no approval confirms."),
     ] = False,
     as_: As = None,
 ) -> Answer:
@@ -65,7 +62,7 @@ def add(
     return Answer({**row_value(added), "bootstrap": bootstrap}, text)
 
 
-@approvers.command()
+@approvers.subcommand()
 @command(Location.open)
 def revoke(store: Store[Any], *, name: Name, reason: Reason, as_: As = None) -> Answer:
     """Revoke an approver; unused grants that the approver approved become invalid."""
@@ -73,7 +70,7 @@ def revoke(store: Store[Any], *, name: Name, reason: Reason, as_: As = None) -> 
     return Answer(row_value(revoked), f"Approver {output.clean(name)} revoked.")
 
 
-@approvers.command(name="list")
+@approvers.subcommand("list")
 @command(Location.open)
 def list_approvers(store: Store[Any]) -> Answer:
     """List all approvers, including revoked ones."""

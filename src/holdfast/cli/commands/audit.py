@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import msgspec
-import typer
 
 from holdfast.audit.seals import heads, keys
 from holdfast.audit.seals.export import ExportSummary, export_file
@@ -24,6 +23,7 @@ from holdfast.audit.seals.verify import VerifyReport
 from holdfast.audit.seals.verify import verify as recompute
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import Json
 from holdfast.cli.output import Column
 from holdfast.core.errors import InputError
@@ -35,20 +35,18 @@ audit = group("Verify, sign and export the sealed history.", "audit")
 # verify
 
 
-@audit.command()
+@audit.subcommand()
 @command(Location.unopened)
 def verify(
     location: Location,
     *,
-    head: Annotated[
-        Path | None, typer.Option("--head", metavar="FILE", help="File with saved heads, one per line.")
-    ] = None,
+    head: Annotated[Path | None, option("--head", metavar="FILE", help="File with saved heads, one per line.")] = None,
     public_key: Annotated[
         Path | None,
-        typer.Option("--public-key", metavar="FILE", help="Public key that must have signed each saved head."),
+        option("--public-key", metavar="FILE", help="Public key that must have signed each saved head."),
     ] = None,
     archives: Annotated[
-        Path | None, typer.Option("--archives", metavar="DIR", help="Directory of the archives; verify them too.")
+        Path | None, option("--archives", metavar="DIR", help="Directory of the archives; verify them too.")
     ] = None,
     as_json: Json = False,
 ) -> Answer:
@@ -100,14 +98,14 @@ def _numbers(problem: SealProblem) -> str:
 # head, keygen
 
 
-@audit.command()
+@audit.subcommand()
 @command(Location.unopened)
 def head(
     location: Location,
     *,
     sign: Annotated[
         Path | None,
-        typer.Option("--sign", metavar="KEY", help="Private key to sign the head with (see `holdfast audit keygen`)."),
+        option("--sign", metavar="KEY", help="Private key to sign the head with (see `holdfast audit keygen`)."),
     ] = None,
 ) -> Answer:
     """Seal the journal rows that are ready, and print the head of the chain, to be saved outside the ledger.
@@ -123,13 +121,11 @@ def head(
     return Answer(value, lambda: output.fields((name, "none" if v is None else str(v)) for name, v in value.items()))
 
 
-@audit.command()
+@audit.subcommand()
 @command()
 def keygen(
     *,
-    path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="File for the private key; the public key goes to PATH.pub.")
-    ],
+    path: Annotated[Path, argument(metavar="PATH", help="File for the private key; the public key goes to PATH.pub.")],
 ) -> Answer:
     """Create a pair of Ed25519 keys: a private key that signs and a public key that verifies."""
     private, public = keys.make_keys(path)
@@ -141,17 +137,15 @@ def keygen(
 # export
 
 
-@audit.command()
+@audit.subcommand()
 @command(Location.unopened)
 def export(
     location: Location,
     *,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="New file (default: standard output).")
-    ] = None,
-    from_seal: Annotated[int, typer.Option("--from-seal", metavar="N", min=1, help="Number of the first seal.")] = 1,
+    out: Annotated[Path | None, option("--out", metavar="FILE", help="New file (default: standard output).")] = None,
+    from_seal: Annotated[int, option("--from-seal", metavar="N", min=1, help="Number of the first seal.")] = 1,
     to_seal: Annotated[
-        int | None, typer.Option("--to-seal", metavar="N", min=1, help="Number of the last seal (default: the newest).")
+        int | None, option("--to-seal", metavar="N", min=1, help="Number of the last seal (default: the newest).")
     ] = None,
     as_json: Json = False,
 ) -> Answer | None:

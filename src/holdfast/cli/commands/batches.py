@@ -5,10 +5,9 @@ Invariants: reading a batch changes nothing.
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.declare import argument, option
 from holdfast.cli.output import Column
 from holdfast.core.machines import JobState
 from holdfast.core.records import time_text
@@ -23,12 +22,12 @@ batches = group("See how far batches of jobs are.", "guide")
 HOLDING_MAX = 20
 
 
-@batches.command(name="list")
+@batches.subcommand("list")
 @command(Location.open)
 def list_(
     store: Store[Any],
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number of batches.")] = 20,
+    limit: Annotated[int, option("--limit", min=1, max=1000, help="Maximum number of batches.")] = 20,
 ) -> Answer:
     """List the last batches with their progress, newest first."""
     with store.reading() as reading:
@@ -36,12 +35,12 @@ def list_(
     return Answer(values, lambda: _print(values))
 
 
-@batches.command()
+@batches.subcommand()
 @command(Location.open)
 def show(
     store: Store[Any],
     *,
-    batch_id: Annotated[int, typer.Argument(metavar="BATCH", help="Id of the batch.")],
+    batch_id: Annotated[int, argument(metavar="BATCH", help="Id of the batch.")],
 ) -> Answer:
     """Show the progress of a batch, the job that follows it, and the jobs that have not succeeded."""
     with store.reading() as reading:

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS
 from holdfast.audit.check.findings import CheckReport, Severity, Violation
 from holdfast.audit.check.runner import check_steps
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.cli.options import Json
 from holdfast.cli.output import Column
 from holdfast.nodd.tables import SETTING
@@ -22,12 +22,10 @@ from holdfast.store import Store
 LIMIT_MAX = 1_000_000
 Only = Annotated[
     list[str] | None,
-    typer.Option(
-        "--only", metavar="NAME", help=f"Check only this invariant; repeatable. One of: {', '.join(BY_NAME)}."
-    ),
+    option("--only", metavar="NAME", help=f"Check only this invariant; repeatable. One of: {', '.join(BY_NAME)}."),
 ]
 Cheap = Annotated[
-    bool, typer.Option("--cheap", help="Check only what is checked when a ledger is opened; takes milliseconds.")
+    bool, option("--cheap", help="Check only what is checked when a ledger is opened; takes milliseconds.")
 ]
 
 
@@ -38,7 +36,7 @@ def check(
     only: Only = None,
     cheap: Cheap = False,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="Maximum number of violations to report.")
+        int, option("--limit", min=1, max=LIMIT_MAX, help="Maximum number of violations to report.")
     ] = 1000,
     as_json: Json = False,
 ) -> Answer:

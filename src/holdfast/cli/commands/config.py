@@ -13,12 +13,7 @@ from holdfast.store.urls import has_password, shown
 config = group("Show the settings of this process.", "configuration")
 
 
-@config.callback()
-def _group() -> None:
-    """Keep `show` a command of its own: Typer makes one command of a group that has only one."""
-
-
-@config.command("show")
+@config.subcommand()
 @command(Location.unopened)
 def show(location: Location) -> Answer:
     """Show each setting, its value and where the value comes from.

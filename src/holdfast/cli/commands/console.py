@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import word
 from holdfast.cli.output import Column
 from holdfast.console.security.accounts import Account, Accounts
@@ -28,12 +29,12 @@ from holdfast.explain.times import duration
 console = group("Serve the console and the HTTP API; manage accounts.", "console")
 users = group("Add, list and disable accounts; set passwords; export keys.", "console")
 tokens = group("Add, list and revoke tokens of programs.", "console")
-console.add_typer(users, name="users")
-console.add_typer(tokens, name="tokens")
+console.add_command(users, "users")
+console.add_command(tokens, "tokens")
 
 AccountsFile = Annotated[
     Path,
-    typer.Option(
+    option(
         "--accounts",
         envvar="HOLDFAST_CONSOLE_ACCOUNTS",
         show_envvar=True,
@@ -41,35 +42,35 @@ AccountsFile = Annotated[
         help="File of accounts, tokens and sessions.",
     ),
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the account.")]
-TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")]
+Name = Annotated[str, argument(metavar="NAME", help="Name of the account.")]
+TokenName = Annotated[str, argument(metavar="NAME", help="Name of the token.")]
 PasswordStdin = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from the first line of standard input.")
+    bool, option("--password-stdin", help="Read the password from the first line of standard input.")
 ]
 DEFAULT_FILE = Path(ACCOUNTS_FILE)
 
 
-@console.callback(invoke_without_command=True)
+@console.alone()
 @command(Location.unopened)
 def serve(
     location: Location,
     *,
-    ctx: typer.Context,
+    ctx: click.Context,
     host: Annotated[str, word("--host", "Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, metavar="N", help="Port to listen on.")] = PORT,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse everything that changes something.")] = False,
+    port: Annotated[int, option("--port", min=1, max=65535, metavar="N", help="Port to listen on.")] = PORT,
+    read_only: Annotated[bool, option("--read-only", help="Refuse everything that changes something.")] = False,
     base_path: Annotated[
-        str, typer.Option("--base-path", metavar="PATH", help="Path under which a proxy serves it, such as /ops.")
+        str, option("--base-path", metavar="PATH", help="Path under which a proxy serves it, such as /ops.")
     ] = "",
     origin: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--origin", metavar="URL", help="Address that browsers use, such as https://ops.example.org; repeatable."
         ),
     ] = None,
     proxy: Annotated[
         list[str] | None,
-        typer.Option("--proxy", metavar="ADDRESS", help="Proxy whose X-Forwarded-For is believed; repeatable."),
+        option("--proxy", metavar="ADDRESS", help="Proxy whose X-Forwarded-For is believed; repeatable."),
     ] = None,
     accounts: AccountsFile = DEFAULT_FILE,
     as_json: bool,
@@ -125,14 +126,12 @@ def _application() -> tuple[Any, Any, Any]:
 # users
 
 
-@users.command()
+@users.subcommand()
 @command()
 def add(
     *,
     name: Name,
-    role: Annotated[
-        list[Role], typer.Option("--role", metavar="ROLE", help="viewer, operator or approver; repeatable.")
-    ],
+    role: Annotated[list[Role], option("--role", metavar="ROLE", help="viewer, operator or approver; repeatable.")],
     password_stdin: PasswordStdin = False,
     accounts: AccountsFile = DEFAULT_FILE,
 ) -> Answer:
@@ -145,7 +144,7 @@ def add(
     return Answer(_account_value(made), f"Account {name} added: {', '.join(made.roles)}.{_key_words(made)}")
 
 
-@users.command(name="list")
+@users.subcommand("list")
 @command()
 def list_users(*, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
     """List the accounts."""
@@ -169,7 +168,7 @@ def list_users(*, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
     return Answer([_account_value(one) for one in found], human)
 
 
-@users.command()
+@users.subcommand()
 @command()
 def disable(*, name: Name, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
     """Disable an account: its sessions end, and its tokens stop working."""
@@ -177,7 +176,7 @@ def disable(*, name: Name, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
     return Answer(_account_value(made), f"Account {name} disabled. Its sessions have ended; its tokens do not work.")
 
 
-@users.command()
+@users.subcommand()
 @command()
 def passwd(*, name: Name, password_stdin: PasswordStdin = False, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
     """Set a new password and end the sessions. An approver gets a new signing key."""
@@ -185,12 +184,12 @@ def passwd(*, name: Name, password_stdin: PasswordStdin = False, accounts: Accou
     return Answer(_account_value(made), f"Password of {name} set. Its sessions have ended.{_key_words(made)}")
 
 
-@users.command()
+@users.subcommand()
 @command()
 def key(
     *,
     name: Name,
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; it must not exist.")],
+    out: Annotated[Path, argument(metavar="FILE", help="File to write; it must not exist.")],
     accounts: AccountsFile = DEFAULT_FILE,
 ) -> Answer:
     """Write the public key of an approver to a file, to register it in a prod ledger."""
@@ -211,7 +210,7 @@ def _password(*, stdin: bool) -> str:
         return sys.stdin.readline(LENGTH_MAX + 2).rstrip("\n")
     if not sys.stdin.isatty():
         raise InputError("There is no terminal to ask for the password.", next_step="Add --password-stdin.")
-    return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+    return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
 
 
 def _key_words(made: Account) -> str:
@@ -235,19 +234,19 @@ def _account_value(account: Account) -> dict[str, object]:
 # tokens
 
 
-@tokens.command(name="add")
+@tokens.subcommand("add")
 @command()
 def add_token(
     *,
     name: TokenName,
     owner: Annotated[str, word("--owner", "Account that the token belongs to.")],
-    role: Annotated[Role, typer.Option("--role", metavar="ROLE", help=f"One of: {', '.join(TOKEN_ROLES)}.")],
+    role: Annotated[Role, option("--role", metavar="ROLE", help=f"One of: {', '.join(TOKEN_ROLES)}.")],
     queue: Annotated[
-        list[str] | None, typer.Option("--queue", metavar="NAME", help="Only this queue; repeatable (default: all).")
+        list[str] | None, option("--queue", metavar="NAME", help="Only this queue; repeatable (default: all).")
     ] = None,
     operation: Annotated[
         list[str] | None,
-        typer.Option("--operation", metavar="NAME", help="Only this operation; repeatable (default: all)."),
+        option("--operation", metavar="NAME", help="Only this operation; repeatable (default: all)."),
     ] = None,
     ttl: Annotated[str | None, word("--ttl", "Time until the token expires: 12h, 90d.", metavar="TIME")] = None,
     accounts: AccountsFile = DEFAULT_FILE,
@@ -264,7 +263,7 @@ def add_token(
     return Answer(value, f"Token {name} added. Its secret, which is not shown again: {secret}")
 
 
-@tokens.command(name="list")
+@tokens.subcommand("list")
 @command()
 def list_tokens(*, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
     """List the tokens, without their secrets."""
@@ -289,7 +288,7 @@ def list_tokens(*, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
     return Answer([_token_value(one) for one in found], human)
 
 
-@tokens.command()
+@tokens.subcommand()
 @command()
 def revoke(*, name: TokenName, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
     """Revoke a token. It does not work from now on; this cannot be undone."""

@@ -2,10 +2,9 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.commands.init import Environment
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import REASON_HELP, actor
 from holdfast.governance.environment import raise_environment
 from holdfast.store import Store
@@ -15,8 +14,8 @@ from holdfast.store import Store
 def environment(
     store: Store[Any],
     *,
-    to: Annotated[Environment, typer.Argument(metavar="ENV", help="New environment: stage or prod.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)],
+    to: Annotated[Environment, argument(metavar="ENV", help="New environment: stage or prod.")],
+    reason: Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)],
 ) -> Answer:
     """Raise the environment of a ledger.
 

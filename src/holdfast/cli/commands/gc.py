@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, actor, word
 from holdfast.cli.output import Column
 from holdfast.core.errors import InputError
@@ -30,16 +30,16 @@ OFF = "off"
 def gc(
     location: Location,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be done; change nothing.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Report what would be done; change nothing.")] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--set",
             metavar="NAME=VALUE",
             help="Set the policy: finished, quarantined, history (30d, 12h, off) or archive_dir; repeatable.",
         ),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Print the policy.")] = False,
+    show: Annotated[bool, option("--show", help="Print the policy.")] = False,
     operator: Annotated[str | None, word("--operator", OPERATOR_HELP)] = None,
     reason: Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")] = "retention",
     as_json: bool = False,

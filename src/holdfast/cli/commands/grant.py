@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.audit.files import slips
 from holdfast.audit.seals import keys
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.commands.approvers import approvers
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, actor, word
 from holdfast.cli.output import Column
 from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, approval_text, effective_state, scope_of
@@ -31,18 +31,18 @@ from holdfast.governance.approval import approval_method, existing_grant
 from holdfast.store import Store
 
 grant = group("Request, approve, revoke and list grants.", "grants")
-grant.add_typer(approvers, name="approvers")
+grant.add_command(approvers, "approvers")
 
 STYLES = {"draft": "cyan", "active": "green", "consumed": "dim", "revoked": "red", "expired": "yellow"}
 PAGE_MAX = 1000
-ID = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="Id of the grant.")]
+ID = Annotated[int, argument(metavar="ID", min=1, max=ID_MAX, help="Id of the grant.")]
 As = Annotated[str | None, word("--as", OPERATOR_HELP, "--operator")]
 Reason = Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")]
 RollbackPlan = Annotated[str, word("--rollback-plan", "How to undo the action.", metavar="TEXT")]
 Executor = Annotated[str, word("--executor", "Name of the person who will act.")]
 Ttl = Annotated[str, word("--ttl", "Time until the grant expires: 30m, 2h, 1d.", metavar="TIME")]
 KeyFile = Annotated[
-    Path | None, typer.Option("--key", metavar="FILE", help="Private key to sign with (see `holdfast audit keygen`).")
+    Path | None, option("--key", metavar="FILE", help="Private key to sign with (see `holdfast audit keygen`).")
 ]
 
 
@@ -50,15 +50,15 @@ KeyFile = Annotated[
 # request, approve, revoke
 
 
-@grant.command()
+@grant.subcommand()
 @command(Location.unopened)
 def request(
     location: Location,
     *,
     action: Annotated[
-        str, typer.Argument(metavar="ACTION", help=f"Action that the grant permits. One of: {', '.join(Act)}.")
+        str, argument(metavar="ACTION", help=f"Action that the grant permits. One of: {', '.join(Act)}.")
     ],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Target of the action, such as job:558.")],
+    target: Annotated[str, argument(metavar="TARGET", help="Target of the action, such as job:558.")],
     executor: Executor,
     reason: Reason,
     rollback_plan: RollbackPlan,
@@ -70,7 +70,7 @@ def request(
         str | None, word("--actions", "Exact list of actions, if more than ACTION.", metavar="A,B")
     ] = None,
     ttl: Ttl = "2h",
-    approve: Annotated[bool, typer.Option("--approve", help="Approve the grant too; only in a dev ledger.")] = False,
+    approve: Annotated[bool, option("--approve", help="Approve the grant too; only in a dev ledger.")] = False,
     as_: As = None,
 ) -> Answer:
     """Request a grant: a permission for one action, used once, that expires.
@@ -122,7 +122,7 @@ def _print_made(made: Grant) -> None:
         output.line(f"Another person must approve it: holdfast grant approve {made.grant_id} --as NAME")
 
 
-@grant.command()
+@grant.subcommand()
 @command(Location.unopened)
 def approve(
     location: Location,
@@ -130,7 +130,7 @@ def approve(
     grant_id: ID,
     as_: As = None,
     key: KeyFile = None,
-    role: Annotated[bool, typer.Option("--role", help="Approve as the PostgreSQL role of this session.")] = False,
+    role: Annotated[bool, option("--role", help="Approve as the PostgreSQL role of this session.")] = False,
     signature: Annotated[
         str | None, word("--signature", "Signature that `holdfast grant sign` printed.", metavar="HEX")
     ] = None,
@@ -183,13 +183,13 @@ def _public_key(key: Path) -> str:
     return keys.private_key(key).public_key().public_bytes_raw().hex()
 
 
-@grant.command()
+@grant.subcommand()
 @command(Location.open)
 def sign(
     store: Store[Any],
     *,
     grant_id: ID,
-    key: Annotated[Path, typer.Option("--key", metavar="FILE", help="Private key to sign with.")],
+    key: Annotated[Path, option("--key", metavar="FILE", help="Private key to sign with.")],
 ) -> Answer:
     """Sign a draft grant and print the signature, for `holdfast grant approve --signature`."""
     with store.reading() as reading:
@@ -198,7 +198,7 @@ def sign(
     return Answer(value, str(value["signature"]))
 
 
-@grant.command()
+@grant.subcommand()
 @command(Location.open)
 def revoke(store: Store[Any], *, grant_id: ID, reason: Reason, as_: As = None) -> Answer:
     """Revoke a grant that is not consumed."""
@@ -210,7 +210,7 @@ def revoke(store: Store[Any], *, grant_id: ID, reason: Reason, as_: As = None) -
 # list, show
 
 
-@grant.command(name="list")
+@grant.subcommand("list")
 @command(Location.unopened)
 def list_grants(
     location: Location,
@@ -222,13 +222,11 @@ def list_grants(
     target: Annotated[str | None, word("--target", "List only grants for this target.", metavar="TARGET")] = None,
     before: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--before", metavar="ID", min=1, max=ID_MAX, help="List only grants with a smaller id, to continue a page."
         ),
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, max=PAGE_MAX, help="Maximum number of grants.")
-    ] = 100,
+    limit: Annotated[int, option("--limit", metavar="N", min=1, max=PAGE_MAX, help="Maximum number of grants.")] = 100,
 ) -> Answer:
     """List grants, newest first."""
     if state is not None and state not in GRANT.states:
@@ -262,7 +260,7 @@ def _print_list(found: list[Grant], now: datetime, limit: int) -> None:
         output.line(f"There may be more grants; to continue, add --before {found[-1].grant_id}")
 
 
-@grant.command()
+@grant.subcommand()
 @command(Location.open)
 def show(store: Store[Any], *, grant_id: ID) -> Answer:
     """Show one grant: what it permits, who approved it, and its history."""
@@ -343,7 +341,7 @@ def _value(found: Grant, now: datetime) -> dict[str, object]:
 # slip
 
 
-@grant.command()
+@grant.subcommand()
 @command()
 def slip(
     *,

@@ -7,9 +7,8 @@ processes create it at the same time.
 from enum import StrEnum
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.core.errors import (
     FileThereError,
     NotALedgerError,
@@ -33,10 +32,10 @@ def init(
     *,
     env: Annotated[
         Environment | None,
-        typer.Option("--env", help="Environment of the ledger; it can only be raised later (default: dev)."),
+        option("--env", help="Environment of the ledger; it can only be raised later (default: dev)."),
     ] = None,
     governed: Annotated[
-        bool, typer.Option("--governed", help="Accept only operations that are active in the registry.")
+        bool, option("--governed", help="Accept only operations that are active in the registry.")
     ] = False,
 ) -> Answer:
     """Create a ledger, or report the one that exists.

@@ -5,11 +5,10 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
 from holdfast.audit.as_of import Past, PastExecution, PastJob, job_at
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import argument, option
 from holdfast.cli.job_names import JobName, KeyClient, job_id_of
 from holdfast.cli.options import ID_MAX, At, Reason, actor
 from holdfast.cli.output import Column
@@ -27,7 +26,7 @@ if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger
 
 UNKNOWN = "unknown"
-JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="Id of the job.")]
+JobId = Annotated[int, argument(metavar="ID", min=1, max=ID_MAX, help="Id of the job.")]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -41,8 +40,8 @@ def show(
     name: JobName,
     client: KeyClient = None,
     at: At = None,
-    payload: Annotated[bool, typer.Option("--payload/--no-payload", help="Show the payload, without secrets.")] = True,
-    traceback: Annotated[bool, typer.Option("--traceback", help="Print where each failed attempt failed.")] = False,
+    payload: Annotated[bool, option("--payload/--no-payload", help="Show the payload, without secrets.")] = True,
+    traceback: Annotated[bool, option("--traceback", help="Print where each failed attempt failed.")] = False,
 ) -> Answer:
     """Show one job with its payload, attempts and history.
 
@@ -230,7 +229,7 @@ def revoke(
     ledger: "Ledger",
     *,
     job_id: JobId,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason; it is journalled.")],
+    reason: Annotated[str, option("--reason", metavar="TEXT", help="Reason; it is journalled.")],
 ) -> Answer:
     """End an attempt that hangs, although its lease is valid.
 

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.audit.as_of import counts_at
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.cli.options import ID_MAX, At, word
 from holdfast.cli.output import Column
 from holdfast.core.machines import JOB, JobState
@@ -25,14 +24,14 @@ LIMIT_MAX = 10_000
 def jobs(
     store: Store[Any],
     *,
-    state: Annotated[JobState | None, typer.Option("--state", help="List only jobs in this state.")] = None,
+    state: Annotated[JobState | None, option("--state", help="List only jobs in this state.")] = None,
     operation: Annotated[str | None, word("--operation", "List only jobs of this operation.")] = None,
     queue: Annotated[str | None, word("--queue", "List only jobs of this queue.")] = None,
     client: Annotated[str | None, word("--client", "List only jobs of this client.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="Maximum number of jobs.")] = 50,
+    limit: Annotated[int, option("--limit", min=1, max=LIMIT_MAX, help="Maximum number of jobs.")] = 50,
     before: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--before", min=1, max=ID_MAX, metavar="ID", help="List only jobs with a smaller id, to continue a page."
         ),
     ] = None,

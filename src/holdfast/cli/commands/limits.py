@@ -5,10 +5,9 @@ Invariants: a limit is checked before the ledger is changed; every change is jou
 
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import REASON_HELP, actor, word
 from holdfast.cli.output import Column
 from holdfast.core.errors import RecordNotFoundError
@@ -18,15 +17,15 @@ from holdfast.store.transaction import Reading
 
 limits = group("Limit how many jobs run at once, and how many start in a time.", "limits")
 
-Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="queue:NAME, operation:NAME or key:OPERATION.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
-Running = Annotated[int | None, typer.Option("--running", metavar="N", help="Jobs at once.")]
+Subject = Annotated[str, argument(metavar="SUBJECT", help="queue:NAME, operation:NAME or key:OPERATION.")]
+Reason = Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)]
+Running = Annotated[int | None, option("--running", metavar="N", help="Jobs at once.")]
 Rate = Annotated[str | None, word("--rate", "Starts in a time, such as 100/minute or 5/10s.", metavar="RATE")]
-Burst = Annotated[int | None, typer.Option("--burst", metavar="N", help="Starts at once after a pause.")]
+Burst = Annotated[int | None, option("--burst", metavar="N", help="Starts at once after a pause.")]
 WAITING_MAX = 100_000
 
 
-@limits.command(name="list")
+@limits.subcommand("list")
 @command(Location.open)
 def list_(store: Store[Any]) -> Answer:
     """List the limits, how much of each is in use, and how many jobs wait."""
@@ -35,7 +34,7 @@ def list_(store: Store[Any]) -> Answer:
     return Answer(found, lambda: _print(found))
 
 
-@limits.command()
+@limits.subcommand()
 @command(Location.open)
 def show(store: Store[Any], *, subject: Subject) -> Answer:
     """Show a limit: its buckets, who holds their slots, and its earlier values."""
@@ -52,7 +51,7 @@ def show(store: Store[Any], *, subject: Subject) -> Answer:
     return Answer(value, lambda: _print_one(value))
 
 
-@limits.command(name="set")
+@limits.subcommand("set")
 @command(Location.open)
 def set_(
     store: Store[Any],
@@ -71,7 +70,7 @@ def set_(
     return changed(store, subject, limit, reason)
 
 
-@limits.command()
+@limits.subcommand()
 @command(Location.open)
 def remove(store: Store[Any], *, subject: Subject, reason: Reason) -> Answer:
     """Remove a limit, and let the jobs go that wait for it."""

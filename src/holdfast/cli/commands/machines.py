@@ -3,10 +3,9 @@
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
 from holdfast.cli import output
 from holdfast.cli.command import Answer, command
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import Json
 from holdfast.core.errors import InputError
 from holdfast.diagrams import ascii_text, diagrams, find, json_value, mermaid, svg
@@ -27,10 +26,8 @@ _DRAW = {Format.ASCII: ascii_text, Format.MERMAID: mermaid, Format.SVG: svg}
 @command()
 def machines(
     *,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Name of one machine (default: all machines).")
-    ] = None,
-    form: Annotated[Format | None, typer.Option("--format", help="Format of the drawing (default: ascii).")] = None,
+    name: Annotated[str | None, argument(metavar="NAME", help="Name of one machine (default: all machines).")] = None,
+    form: Annotated[Format | None, option("--format", help="Format of the drawing (default: ascii).")] = None,
     as_json: Json = False,
 ) -> Answer:
     """Draw the state machines.

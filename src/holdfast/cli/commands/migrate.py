@@ -5,9 +5,8 @@ Invariants: it writes only what is missing or differs.
 
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.core.errors import EnforcementDriftError, InputError, SchemaVersionError
 from holdfast.store import Store, reinstall
 from holdfast.store import migrations as schema_steps
@@ -17,10 +16,10 @@ from holdfast.store import migrations as schema_steps
 def migrate(
     location: Location,
     *,
-    print_sql: Annotated[bool, typer.Option("--print-sql", help="Print the SQL; change nothing.")] = False,
+    print_sql: Annotated[bool, option("--print-sql", help="Print the SQL; change nothing.")] = False,
     new_epoch: Annotated[
         bool,
-        typer.Option(
+        option(
             "--new-epoch", help="Start a new epoch; needed after a PostgreSQL dump was loaded into another cluster."
         ),
     ] = False,

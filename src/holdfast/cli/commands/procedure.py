@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, actor, word
 from holdfast.cli.output import Column
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads
@@ -43,7 +43,7 @@ STYLES = {
     "compensating": "magenta", "stopped": "red", "done": "green",
 }  # fmt: skip
 
-Root = Annotated[str, typer.Argument(metavar="ROOT", help="The idempotency root of the run.")]
+Root = Annotated[str, argument(metavar="ROOT", help="The idempotency root of the run.")]
 App = Annotated[
     str | None,
     word("--app", "The module that declares the procedure; not for a built-in one.", metavar="MODULE[:NAME]"),
@@ -51,7 +51,7 @@ App = Annotated[
 Operator = Annotated[str | None, word("--operator", "Who runs it; default: the current user.")]
 Reason = Annotated[str, word("--reason", "Why; it is kept in the journal.", metavar="TEXT")]
 GrantId = Annotated[
-    int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help="The id of the grant that permits it.")
+    int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help="The id of the grant that permits it.")
 ]
 
 
@@ -59,19 +59,19 @@ GrantId = Annotated[
 # run, resume, undo
 
 
-@procedure.command()
+@procedure.subcommand()
 @command(Location.unopened)
 def run(
     location: Location,
     *,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the procedure.")],
+    name: Annotated[str, argument(metavar="NAME", help="The name of the procedure.")],
     root: Annotated[str, word("--root", "The idempotency root: the same root is the same run.")],
     reason: Reason,
     app: App = None,
     params: Annotated[
-        str, typer.Option("--params", metavar="JSON", help="The parameters: a JSON object, or a file with one.")
+        str, option("--params", metavar="JSON", help="The parameters: a JSON object, or a file with one.")
     ] = "{}",
-    mode: Annotated[Mode, typer.Option("--mode", help="What the run may do.")] = Mode.DRY_RUN,
+    mode: Annotated[Mode, option("--mode", help="What the run may do.")] = Mode.DRY_RUN,
     operator: Operator = None,
     grant: GrantId = None,
 ) -> Answer:
@@ -87,7 +87,7 @@ def run(
         return _answer(store, what, report)
 
 
-@procedure.command()
+@procedure.subcommand()
 @command(Location.open)
 def resume(
     store: Store[Any],
@@ -104,7 +104,7 @@ def resume(
     return _answer(store, what, report)
 
 
-@procedure.command()
+@procedure.subcommand()
 @command(Location.open)
 def undo(store: Store[Any], *, root: Root, reason: Reason, app: App = None, operator: Operator = None) -> Answer:
     """Undo a run that was interrupted, instead of continuing it."""
@@ -183,7 +183,7 @@ def _short(outcome: object) -> str:
 # show, list
 
 
-@procedure.command()
+@procedure.subcommand()
 @command(Location.open)
 def show(store: Store[Any], *, root: Root) -> Answer:
     """Show the status of a run: each step, the stop, the lease and the grant."""
@@ -268,16 +268,16 @@ def _next(found: RunStatus) -> list[str]:
     return [*lines, "or undo it:", other] if state == ProcedureState.RUNNING else lines
 
 
-@procedure.command("list")
+@procedure.subcommand("list")
 @command(Location.open)
 def list_(
     store: Store[Any],
     *,
     name: Annotated[str | None, word("--procedure", "Only runs of this procedure.")] = None,
-    state: Annotated[ProcedureState | None, typer.Option("--state", help="Only runs in this state.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=PAGE_MAX, help="At most N runs.")] = 100,
+    state: Annotated[ProcedureState | None, option("--state", help="Only runs in this state.")] = None,
+    limit: Annotated[int, option("--limit", min=1, max=PAGE_MAX, help="At most N runs.")] = 100,
     before: Annotated[
-        int | None, typer.Option("--before", min=1, max=ID_MAX, metavar="ID", help="Only runs before this id.")
+        int | None, option("--before", min=1, max=ID_MAX, metavar="ID", help="Only runs before this id.")
     ] = None,
 ) -> Answer:
     """List runs, newest first."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import typer
 
+from holdfast.cli.declare import option
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import Json
@@ -27,11 +27,11 @@ def prove(
     *,
     trace: Annotated[
         list[Path] | None,
-        typer.Option(
+        option(
             "--trace", metavar="FILE", help="Snapshot, export or archive to check instead of a ledger; repeatable."
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Maximum number of wrong steps.")] = LIMIT,
+    limit: Annotated[int, option("--limit", min=1, max=1_000_000, help="Maximum number of wrong steps.")] = LIMIT,
     as_json: Json = False,
 ) -> Answer:
     """Check the journal of a ledger, or of files, against the model.

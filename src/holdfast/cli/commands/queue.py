@@ -2,8 +2,8 @@
 
 from typing import Annotated, Any
 
-import typer
 
+from holdfast.cli.declare import option
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, Reason, actor, word
 from holdfast.core.errors import InputError
@@ -29,7 +29,7 @@ def resume(
     *,
     queue: Queue = "default",
     reason: Reason = None,
-    grant: Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    grant: Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
     operator: Annotated[str | None, word("--operator", OPERATOR_HELP, "--as")] = None,
 ) -> Answer:
     """Resume a paused queue.
@@ -48,9 +48,9 @@ def limit(
     *,
     queue: Queue = "default",
     depth: Annotated[
-        int | None, typer.Option("--depth", min=0, max=INTEGER_MAX, metavar="N", help="Most jobs that may wait.")
+        int | None, option("--depth", min=0, max=INTEGER_MAX, metavar="N", help="Most jobs that may wait.")
     ] = None,
-    off: Annotated[bool, typer.Option("--off", help="Remove the limit.")] = False,
+    off: Annotated[bool, option("--off", help="Remove the limit.")] = False,
     reason: Reason = None,
 ) -> Answer:
     """Limit how many jobs may wait in a queue.

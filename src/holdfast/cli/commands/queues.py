@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
-import typer
+import click
 
+from holdfast.cli.declare import argument, option
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.commands.limits import Burst, Rate, Reason, Running, changed, limit_text, limit_value
@@ -32,12 +33,12 @@ LISTED = (JobState.PENDING, JobState.RUNNING, JobState.FAILED, JobState.QUARANTI
 
 
 queues = group("List the queues, and limit them.", "limits")
-Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
+Queue = Annotated[str, argument(metavar="QUEUE", help="Name of the queue.")]
 
 
-@queues.callback(invoke_without_command=True)
+@queues.alone()
 @command(Location.unopened)
-def listed(location: Location, *, ctx: typer.Context) -> Answer | None:
+def listed(location: Location, *, ctx: click.Context) -> Answer | None:
     """List the queues: their jobs, how long the oldest waits, limits, pauses and workers."""
     if ctx.invoked_subcommand is not None:
         return None
@@ -75,7 +76,7 @@ def _queues(reading: Reading, now: datetime) -> list[dict[str, Any]]:
     ]
 
 
-@queues.command(name="limit")
+@queues.subcommand("limit")
 @command(Location.open)
 def limit_queue(
     store: Store[Any],
@@ -84,7 +85,7 @@ def limit_queue(
     running: Running = None,
     rate: Rate = None,
     burst: Burst = None,
-    off: Annotated[bool, typer.Option("--off", help="Remove the limit.")] = False,
+    off: Annotated[bool, option("--off", help="Remove the limit.")] = False,
     reason: Reason,
 ) -> Answer:
     """Limit how many jobs of a queue run at once, and how many start in a time.
@@ -97,14 +98,14 @@ def limit_queue(
     return changed(store, subject, checked(subject, limit_of(running=running, rate=rate, burst=burst)), reason)
 
 
-@queues.command(name="weight")
+@queues.subcommand("weight")
 @command(Location.open)
 def weigh_queue(
     store: Store[Any],
     *,
     queue: Queue,
-    weight: Annotated[float | None, typer.Argument(metavar="WEIGHT", help="Share of the queue, such as 3.")] = None,
-    off: Annotated[bool, typer.Option("--off", help="Remove the weight: the queue has 1 again.")] = False,
+    weight: Annotated[float | None, argument(metavar="WEIGHT", help="Share of the queue, such as 3.")] = None,
+    off: Annotated[bool, option("--off", help="Remove the weight: the queue has 1 again.")] = False,
     reason: Reason,
 ) -> Answer:
     """Set which share of the claims of a worker of several queues a queue gets.
@@ -121,13 +122,13 @@ def weigh_queue(
     return Answer(value, output.clean(f"Queue {queue} has the weight {value['weight']:g}."))
 
 
-@queues.command()
+@queues.subcommand()
 @command(Location.open)
 def history(
     store: Store[Any],
     *,
     queue: Queue,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number of changes.")] = 20,
+    limit: Annotated[int, option("--limit", min=1, max=1000, help="Maximum number of changes.")] = 20,
 ) -> Answer:
     """Show who changed the limit, the depth limit, the weight and the pause of a queue, when and why."""
     with store.reading() as reading:
@@ -193,7 +194,7 @@ def _limits_text(row: dict[str, Any]) -> str:
 def workers(
     store: Store[Any],
     *,
-    every: Annotated[bool, typer.Option("--all", help="List stopped and lost workers too.")] = False,
+    every: Annotated[bool, option("--all", help="List stopped and lost workers too.")] = False,
 ) -> Answer:
     """List the workers that run, with their queues and operations."""
     with store.reading() as reading:

@@ -7,13 +7,13 @@ ledger the grant is created automatically.
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.audit.repair.record import RepairAct
 from holdfast.audit.repair.repair import RepairReport, plan
 from holdfast.audit.repair.repair import repair as carry_out
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.cli.options import ID_MAX
 from holdfast.cli.output import Column
 from holdfast.core.authority import Act
@@ -21,16 +21,16 @@ from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError
 from holdfast.governance.grants import environment_of, permission
 
-Apply = Annotated[str | None, typer.Option("--apply", metavar="DIGEST", help="Apply the plan with this digest.")]
+Apply = Annotated[str | None, option("--apply", metavar="DIGEST", help="Apply the plan with this digest.")]
 Operator = Annotated[
     str | None,
-    typer.Option("--operator", metavar="NAME", help="Name of the person who repairs; required with --apply."),
+    option("--operator", metavar="NAME", help="Name of the person who repairs; required with --apply."),
 ]
 Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Reason; stored in the journal; required with --apply.")
+    str | None, option("--reason", metavar="TEXT", help="Reason; stored in the journal; required with --apply.")
 ]
 Grant = Annotated[
-    int | None, typer.Option("--grant", metavar="ID", min=1, max=ID_MAX, help="Id of the grant; not needed in dev.")
+    int | None, option("--grant", metavar="ID", min=1, max=ID_MAX, help="Id of the grant; not needed in dev.")
 ]
 TARGET = "ledger"
 

@@ -6,10 +6,9 @@ Invariants: a schedule is checked before the ledger is changed; every change is 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import REASON_HELP, Operation, actor, word
 from holdfast.cli.output import Column
 from holdfast.core.digest import loads
@@ -25,11 +24,11 @@ if TYPE_CHECKING:  # the engine is imported only by the commands that need it
 
 schedules = group("Submit work at certain times.", "guide")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
+Name = Annotated[str, argument(metavar="NAME", help="Name of the schedule.")]
+Reason = Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)]
 
 
-@schedules.command(name="list")
+@schedules.subcommand("list")
 @command(Location.ledger)
 def list_(ledger: "Ledger") -> Answer:
     """List the schedules with their next tick."""
@@ -42,17 +41,15 @@ def list_(ledger: "Ledger") -> Answer:
     return Answer(values, lambda: _print(values, now))
 
 
-@schedules.command()
+@schedules.subcommand()
 @command(Location.ledger)
 def add(
     ledger: "Ledger",
     *,
     name: Name,
-    when: Annotated[
-        str, typer.Argument(metavar="WHEN", help="Cron fields '0 2 * * *', a name '@daily', or 'every 15m'.")
-    ],
+    when: Annotated[str, argument(metavar="WHEN", help="Cron fields '0 2 * * *', a name '@daily', or 'every 15m'.")],
     operation: Operation,
-    payload: Annotated[str, typer.Argument(metavar="PAYLOAD", help="Arguments of the operation, as JSON.")] = "{}",
+    payload: Annotated[str, argument(metavar="PAYLOAD", help="Arguments of the operation, as JSON.")] = "{}",
     reason: Reason,
     tz: Annotated[str, word("--tz", "Time zone of the cron fields.", metavar="ZONE")] = "UTC",
     missed: Annotated[
@@ -62,10 +59,8 @@ def add(
         str, word("--overlap", "A tick while an earlier job is open: allow, skip or queue.", metavar="POLICY")
     ] = "allow",
     queue: Annotated[str | None, word("--queue", "Queue (default: the queue of the operation).")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="Priority of the jobs.")] = None,
-    pass_tick: Annotated[
-        bool, typer.Option("--pass-tick", help="Pass the time of the tick as the argument `tick`.")
-    ] = False,
+    priority: Annotated[int | None, option("--priority", help="Priority of the jobs.")] = None,
+    pass_tick: Annotated[bool, option("--pass-tick", help="Pass the time of the tick as the argument `tick`.")] = False,
 ) -> Answer:
     """Add a schedule, or change the one of this name.
 
@@ -101,7 +96,7 @@ def add(
     return Answer(value, output.clean(text))
 
 
-@schedules.command()
+@schedules.subcommand()
 @command(Location.ledger)
 def pause(ledger: "Ledger", *, name: Name, reason: Reason) -> Answer:
     """Pause a schedule; its ticks do not fire, and are not made up for later."""
@@ -112,7 +107,7 @@ def pause(ledger: "Ledger", *, name: Name, reason: Reason) -> Answer:
     return Answer({"name": name, "paused": True, "changed": changed}, output.clean(text))
 
 
-@schedules.command()
+@schedules.subcommand()
 @command(Location.ledger)
 def resume(ledger: "Ledger", *, name: Name, reason: Reason) -> Answer:
     """Resume a paused schedule from its next tick."""
@@ -123,7 +118,7 @@ def resume(ledger: "Ledger", *, name: Name, reason: Reason) -> Answer:
     return Answer({"name": name, "paused": False, "changed": changed}, output.clean(text))
 
 
-@schedules.command()
+@schedules.subcommand()
 @command(Location.ledger)
 def trigger(ledger: "Ledger", *, name: Name) -> Answer:
     """Submit the job of a schedule now, beside its ticks."""
@@ -133,7 +128,7 @@ def trigger(ledger: "Ledger", *, name: Name) -> Answer:
     return Answer({"name": name, "job_id": job_id}, output.clean(f"Schedule {name}: submitted job {job_id}."))
 
 
-@schedules.command()
+@schedules.subcommand()
 @command(Location.ledger)
 def remove(ledger: "Ledger", *, name: Name, reason: Reason) -> Answer:
     """Remove a schedule. Its jobs stay. A program that still declares it adds it again when its worker starts."""
@@ -143,13 +138,13 @@ def remove(ledger: "Ledger", *, name: Name, reason: Reason) -> Answer:
     return Answer({"name": name, "removed": True}, output.clean(f"Schedule {name} removed."))
 
 
-@schedules.command()
+@schedules.subcommand()
 @command(Location.ledger)
 def history(
     ledger: "Ledger",
     *,
     name: Name,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number of ticks.")] = 20,
+    limit: Annotated[int, option("--limit", min=1, max=1000, help="Maximum number of ticks.")] = 20,
 ) -> Answer:
     """Show the last ticks of a schedule with their jobs, and the changes of the schedule."""
     from holdfast.scheduling.schedules import KIND  # noqa: PLC0415 - see above

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import word
 from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
@@ -28,13 +28,13 @@ BROKEN = 1
 @command()
 def simulate(
     *,
-    app: Annotated[str, typer.Argument(metavar="MODULE:LEDGER", help="Module and name of the Ledger object.")],
+    app: Annotated[str, argument(metavar="MODULE:LEDGER", help="Module and name of the Ledger object.")],
     calls: Annotated[
-        Path, typer.Option("--calls", metavar="FILE", help="JSON list of the calls: operation, payload, client, key.")
+        Path, option("--calls", metavar="FILE", help="JSON list of the calls: operation, payload, client, key.")
     ],
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=10_000_000, help="Number of seeds to run.")] = 100,
-    first: Annotated[int, typer.Option("--first", min=0, help="First seed.")] = 0,
-    steps: Annotated[int, typer.Option("--steps", min=1, max=10_000, help="Steps of each seed.")] = 60,
+    seeds: Annotated[int, option("--seeds", min=1, max=10_000_000, help="Number of seeds to run.")] = 100,
+    first: Annotated[int, option("--first", min=0, help="First seed.")] = 0,
+    steps: Annotated[int, option("--steps", min=1, max=10_000, help="Steps of each seed.")] = 60,
     left_out: Annotated[
         str | None, word("--without", "Steps to leave out, of a schedule that was printed.", metavar="N,N,…")
     ] = None,

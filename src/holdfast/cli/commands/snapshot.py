@@ -7,8 +7,6 @@ stage and prod it needs a slip that another person signed; progress bars appear 
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.audit.check.findings import Severity
 from holdfast.audit.check.runner import check
 from holdfast.audit.files.restore import Restored, RestoreRequest
@@ -21,17 +19,18 @@ from holdfast.audit.files.snapshot_diff import diff as diff_now
 from holdfast.audit.files.snapshot_verify import verify as verify_now
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, Json, Schema, actor, word
 from holdfast.cli.output import Column
 from holdfast.store import Store
 
 snapshot = group("Create, restore, compare and verify snapshots of a ledger.", "snapshots")
-File = Annotated[str, typer.Argument(metavar="FILE", help="Snapshot file.")]
-A = Annotated[str, typer.Argument(metavar="A", help="Snapshot file, or file or URL of a ledger.")]
-B = Annotated[str, typer.Argument(metavar="B", help="Snapshot file, or file or URL of a ledger, to compare with A.")]
+File = Annotated[str, argument(metavar="FILE", help="Snapshot file.")]
+A = Annotated[str, argument(metavar="A", help="Snapshot file, or file or URL of a ledger.")]
+B = Annotated[str, argument(metavar="B", help="Snapshot file, or file or URL of a ledger, to compare with A.")]
 
 
-@snapshot.command()
+@snapshot.subcommand()
 @command(Location.open)
 def create(store: Store[Any], *, file: File, as_json: Json = False) -> Answer:
     """Write a snapshot of a ledger to a new file; workers may continue.
@@ -59,7 +58,7 @@ def create(store: Store[Any], *, file: File, as_json: Json = False) -> Answer:
     return Answer({**_summary(made), "not_in_it": beside, "broken": broken}, human)
 
 
-@snapshot.command()
+@snapshot.subcommand()
 @command(Location.unopened)
 def restore(
     location: Location,
@@ -67,7 +66,7 @@ def restore(
     file: File,
     tables_from_same_snapshot: Annotated[
         bool,
-        typer.Option(
+        option(
             "--tables-from-same-snapshot",
             help="The other tables of the database come from the same time as the snapshot.",
         ),
@@ -76,7 +75,7 @@ def restore(
     reason: Annotated[str, word("--reason", REASON_HELP)] = "restored from a snapshot",
     grant: Annotated[
         Path | None,
-        typer.Option("--grant", metavar="FILE", help="File that `holdfast grant slip` wrote; not needed in dev."),
+        option("--grant", metavar="FILE", help="File that `holdfast grant slip` wrote; not needed in dev."),
     ] = None,
     as_json: Json = False,
 ) -> Answer:
@@ -96,7 +95,7 @@ def restore(
     return Answer(_restored(made), lambda: _print_restored(made))
 
 
-@snapshot.command()
+@snapshot.subcommand()
 @command()
 def diff(*, a: A, b: B, schema: Schema = None, as_json: Json = False) -> Answer:
     """Compare two snapshots or ledgers; the exit code is 1 if they differ."""
@@ -112,7 +111,7 @@ def diff(*, a: A, b: B, schema: Schema = None, as_json: Json = False) -> Answer:
     return Answer(value, lambda: _print_comparison(found), 0 if found.same else 1)
 
 
-@snapshot.command()
+@snapshot.subcommand()
 @command()
 def verify(*, file: File, as_json: Json = False) -> Answer:
     """Verify that a snapshot is complete and that its history matches its seals."""

@@ -5,10 +5,10 @@ import time
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.cli.output import Column
 from holdfast.explain.status import health_of, status_of
 from holdfast.store import Store
@@ -50,9 +50,9 @@ def top(
     store: Store[Any],
     *,
     every: Annotated[
-        float, typer.Option("--every", min=0.2, max=3600, metavar="SECONDS", help="Seconds between two looks.")
+        float, option("--every", min=0.2, max=3600, metavar="SECONDS", help="Seconds between two looks.")
     ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print the view once and exit.")] = False,
+    once: Annotated[bool, option("--once", help="Print the view once and exit.")] = False,
     as_json: bool = False,
 ) -> Answer | None:
     """Watch queues, workers and throughput live.

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
-import typer
-
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import Operation, actor, word
 from holdfast.core.digest import loads, payload_text
 from holdfast.core.errors import InputError, PayloadTooLargeError
@@ -31,26 +30,22 @@ def submit(
     *,
     operation: Operation,
     payload: Annotated[
-        str, typer.Argument(metavar="PAYLOAD", help="Payload as JSON; - reads standard input, @FILE reads a file.")
+        str, argument(metavar="PAYLOAD", help="Payload as JSON; - reads standard input, @FILE reads a file.")
     ] = "{}",
     client: Annotated[str, word("--client", "Name of the client; keys are unique per client.")] = "local",
     key: Annotated[str | None, word("--key", "Idempotency key; a second submit with the same key adds no job.")] = None,
     queue: Annotated[str | None, word("--queue", "Queue (default: the queue of the operation).")] = None,
     priority: Annotated[
         int | None,
-        typer.Option(
-            "--priority", min=-INTEGER_MAX, max=INTEGER_MAX, help="Priority; jobs with a higher number run first."
-        ),
+        option("--priority", min=-INTEGER_MAX, max=INTEGER_MAX, help="Priority; jobs with a higher number run first."),
     ] = None,
     run_at: Annotated[
         str | None,
-        typer.Option(
-            "--run-at", metavar="TIME", help="Earliest start, with a zone: 2030-01-31T12:00:00Z (default: now)."
-        ),
+        option("--run-at", metavar="TIME", help="Earliest start, with a zone: 2030-01-31T12:00:00Z (default: now)."),
     ] = None,
     max_attempts: Annotated[
         int | None,
-        typer.Option("--max-attempts", min=1, max=INTEGER_MAX, help="Maximum number of automatic attempts."),
+        option("--max-attempts", min=1, max=INTEGER_MAX, help="Maximum number of automatic attempts."),
     ] = None,
     operation_version: Annotated[
         str | None,
@@ -62,11 +57,11 @@ def submit(
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option("--deadline", metavar="TIME", help="Latest start, with a zone; after it the job does not run."),
+        option("--deadline", metavar="TIME", help="Latest start, with a zone; after it the job does not run."),
     ] = None,
     after: Annotated[
         list[int] | None,
-        typer.Option("--after", metavar="JOB", help="Start when this job has succeeded; may be given several times."),
+        option("--after", metavar="JOB", help="Start when this job has succeeded; may be given several times."),
     ] = None,
     if_unsuccessful: Annotated[
         str | None,

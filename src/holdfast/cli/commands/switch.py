@@ -6,10 +6,9 @@ Invariants: to throw a switch needs no grant, only a reason; the printed result 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, REASON_HELP, actor
 from holdfast.cli.output import Column
 from holdfast.core.governed import Switch
@@ -25,16 +24,14 @@ switch = group("Stop an operation, or replays, for all workers; allow it again."
 
 Name = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME", help="Name of the switch: operation:NAME, replay, replay:DATASET or REGISTRATION_HOLD."
-    ),
+    argument(metavar="NAME", help="Name of the switch: operation:NAME, replay, replay:DATASET or REGISTRATION_HOLD."),
 ]
-Operator = Annotated[str | None, typer.Option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
-GrantId = Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)]
+Operator = Annotated[str | None, option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)]
+Reason = Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)]
+GrantId = Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)]
 
 
-@switch.command()
+@switch.subcommand()
 @command(Location.open)
 def throw(
     store: Store[Any],
@@ -42,7 +39,7 @@ def throw(
     name: Name,
     reason: Reason,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Allow a name that the ledger does not know: a switch of your own code.")
+        bool, option("--anyway", help="Allow a name that the ledger does not know: a switch of your own code.")
     ] = False,
     operator: Operator = None,
 ) -> Answer:
@@ -71,7 +68,7 @@ def throw(
     return Answer(value if known is None else {**value, "operation_known": known}, human)
 
 
-@switch.command()
+@switch.subcommand()
 @command(Location.open)
 def lift(
     store: Store[Any],
@@ -95,13 +92,13 @@ def lift(
     return Answer({**row_value(found), "changed": turned.changed}, output.clean(text))
 
 
-@switch.command(name="list")
+@switch.subcommand("list")
 @command(Location.open)
 def list_(
     store: Store[Any],
     *,
-    every: Annotated[bool, typer.Option("--all", help="Include lifted switches.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of switches.")] = 100,
+    every: Annotated[bool, option("--all", help="Include lifted switches.")] = False,
+    limit: Annotated[int, option("--limit", min=1, max=10_000, help="Maximum number of switches.")] = 100,
 ) -> Answer:
     """List the switches that are on."""
     with store.reading() as reading:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import argument, option
 from holdfast.cli.logs import LogFormat, log_handler
 from holdfast.cli.options import ledger_url
 from holdfast.core.errors import HoldfastError, InputError
@@ -40,11 +40,11 @@ def worker(
     location: Location,
     *,
     app: Annotated[
-        str, typer.Argument(metavar="MODULE:LEDGER", help="Python module and name of a Ledger or Operations object.")
+        str, argument(metavar="MODULE:LEDGER", help="Python module and name of a Ledger or Operations object.")
     ],
     queue: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--queue",
             metavar="NAME",
             help="Name of a queue to serve; repeatable (default: the queues of the operations).",
@@ -52,42 +52,38 @@ def worker(
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--concurrency",
             min=1,
             max=10_000,
             help="Maximum number of handlers that run at the same time (default: 8).",
         ),
     ] = None,
-    processes: Annotated[
-        bool, typer.Option("--processes", help="Run handlers in processes instead of threads.")
-    ] = False,
+    processes: Annotated[bool, option("--processes", help="Run handlers in processes instead of threads.")] = False,
     drain: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--drain",
             min=0,
             metavar="SECONDS",
             help="Seconds that running handlers get to finish after a stop (default: 30).",
         ),
     ] = None,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when no job is due.")] = False,
-    no_retention: Annotated[bool, typer.Option("--no-retention", help="Do not run retention in this worker.")] = False,
+    until_idle: Annotated[bool, option("--until-idle", help="Stop when no job is due.")] = False,
+    no_retention: Annotated[bool, option("--no-retention", help="Do not run retention in this worker.")] = False,
     no_upkeep: Annotated[
-        bool, typer.Option("--no-upkeep", help="Leave seals, partitions and retention to a worker of the owner.")
+        bool, option("--no-upkeep", help="Leave seals, partitions and retention to a worker of the owner.")
     ] = False,
     upkeep_process: Annotated[
-        bool, typer.Option("--upkeep-process", help="Run seals, checks and retention in a process of their own.")
+        bool, option("--upkeep-process", help="Run seals, checks and retention in a process of their own.")
     ] = False,
-    log: Annotated[
-        LogFormat | None, typer.Option("--log", help="Form of the log on standard error (default: text).")
-    ] = None,
+    log: Annotated[LogFormat | None, option("--log", help="Form of the log on standard error (default: text).")] = None,
     telemetry: Annotated[
-        Target | None, typer.Option("--telemetry", help="Where to send metrics and traces (default: off).")
+        Target | None, option("--telemetry", help="Where to send metrics and traces (default: off).")
     ] = None,
     metrics: Annotated[
         int | None,
-        typer.Option("--metrics", min=0, max=65535, metavar="PORT", help="Serve /metrics at this port of 127.0.0.1."),
+        option("--metrics", min=0, max=65535, metavar="PORT", help="Serve /metrics at this port of 127.0.0.1."),
     ] = None,
     as_json: bool = False,
 ) -> Answer:

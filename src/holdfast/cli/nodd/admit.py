@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import argument, option
 from holdfast.cli.nodd.options import Own, TelemetryTarget, prepared, reporting
 from holdfast.cli.options import actor
 from holdfast.cli.output import Column
@@ -30,7 +30,7 @@ def admit(
     *,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE…", help="Files with messages; - or no file reads standard input."),
+        argument(metavar="FILE…", help="Files with messages; - or no file reads standard input."),
     ] = None,
     telemetry: TelemetryTarget = Target.OFF,
     own: Own = None,
@@ -97,15 +97,13 @@ def rejected(
     store: Store[Any],
     *,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Parse the messages again, and admit those that are valid now.")
+        bool, option("--replay", help="Parse the messages again, and admit those that are valid now.")
     ] = False,
     code: Annotated[
         str | None,
-        typer.Option(
-            "--code", metavar="CODE", help="Only messages with this code; required to replay unsigned messages."
-        ),
+        option("--code", metavar="CODE", help="Only messages with this code; required to replay unsigned messages."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of messages.")] = 100,
+    limit: Annotated[int, option("--limit", min=1, max=10_000, help="Maximum number of messages.")] = 100,
     own: Own = None,
 ) -> Answer:
     """List rejected messages, or replay them."""
@@ -124,9 +122,9 @@ def ignored(
     *,
     reason: Annotated[
         str | None,
-        typer.Option("--reason", metavar="CODE", help="Only records with this reason, such as unknown_bucket."),
+        option("--reason", metavar="CODE", help="Only records with this reason, such as unknown_bucket."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of lines.")] = 100,
+    limit: Annotated[int, option("--limit", min=1, max=10_000, help="Maximum number of lines.")] = 100,
 ) -> Answer:
     """List ignored records by reason, newest first: one line for all that differ only in their digits."""
     kept = rejections.ignored(store, reason=reason, limit=limit)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.audit.check.findings import CheckReport
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.commands import check as ledger_check
+from holdfast.cli.declare import option
 from holdfast.cli.nodd.options import Own
 from holdfast.nodd.check.catalogue import BY_NAME, INVARIANTS
 from holdfast.nodd.check.runner import check as run
@@ -31,12 +30,10 @@ def check(
     *,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only", metavar="NAME", help=f"Check only this invariant; repeatable. One of: {', '.join(BY_NAME)}."
-        ),
+        option("--only", metavar="NAME", help=f"Check only this invariant; repeatable. One of: {', '.join(BY_NAME)}."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=ledger_check.LIMIT_MAX, help="Maximum number of violations to report.")
+        int, option("--limit", min=1, max=ledger_check.LIMIT_MAX, help="Maximum number of violations to report.")
     ] = 1000,
     own: Own = None,
 ) -> Answer:

@@ -14,4 +14,4 @@ for _one in (
     check, reconcile, backfill, drain_dlq, subscribe, doctor, datasets, admit, run, runs, records, rejected, ignored,
     publish, pause, resume,
 ):  # fmt: skip
-    nodd.command()(_one)
+    nodd.subcommand()(_one)

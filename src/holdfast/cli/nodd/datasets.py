@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.cli.nodd.options import (
     CATALOG,
     DatasetName,
@@ -73,10 +73,10 @@ def records(
     location: Location,
     *,
     dataset: Annotated[
-        str | None, typer.Option("--dataset", metavar="NAME", help="List only records of this dataset.")
+        str | None, option("--dataset", metavar="NAME", help="List only records of this dataset.")
     ] = None,
-    status: Annotated[RecordStatus | None, typer.Option("--status", help="List only records with this status.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of records.")] = 50,
+    status: Annotated[RecordStatus | None, option("--status", help="List only records with this status.")] = None,
+    limit: Annotated[int, option("--limit", min=1, max=10_000, help="Maximum number of records.")] = 50,
     own: Own = None,
 ) -> Answer:
     """List the write-ahead records, newest first."""
@@ -135,7 +135,7 @@ def resume(
     *,
     dataset: DatasetName,
     reason: Reason,
-    grant: Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    grant: Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
     operator: Operator = None,
     own: Own = None,
 ) -> Answer:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.cli.nodd.options import (
     DatasetName,
     Endpoint,
@@ -50,15 +50,15 @@ def reconcile(
     location: Location,
     *,
     dataset: DatasetName,
-    date: Annotated[str, typer.Option("--date", metavar="DATE", help="Day in UTC: 2026-11-14.")],
+    date: Annotated[str, option("--date", metavar="DATE", help="Day in UTC: 2026-11-14.")],
     prefix: Annotated[
         list[str] | None,
-        typer.Option("--prefix", metavar="TEXT", help=PREFIX_HELP),
+        option("--prefix", metavar="TEXT", help=PREFIX_HELP),
     ] = None,
     product: Annotated[
-        list[str] | None, typer.Option("--product", metavar="NAME", help="List only this product; repeatable.")
+        list[str] | None, option("--product", metavar="NAME", help="List only this product; repeatable.")
     ] = None,
-    admit_missing: Annotated[bool, typer.Option("--admit", help="Admit the missing objects.")] = False,
+    admit_missing: Annotated[bool, option("--admit", help="Admit the missing objects.")] = False,
     own: Own = None,
     endpoint: Endpoint = None,
 ) -> Answer:
@@ -74,14 +74,14 @@ def backfill(
     location: Location,
     *,
     dataset: DatasetName,
-    start: Annotated[str, typer.Option("--from", metavar="DATE", help="First day in UTC: 2026-11-14.")],
-    end: Annotated[str, typer.Option("--to", metavar="DATE", help="Last day in UTC: 2026-11-14.")],
+    start: Annotated[str, option("--from", metavar="DATE", help="First day in UTC: 2026-11-14.")],
+    end: Annotated[str, option("--to", metavar="DATE", help="Last day in UTC: 2026-11-14.")],
     prefix: Annotated[
         list[str] | None,
-        typer.Option("--prefix", metavar="TEXT", help=PREFIX_HELP),
+        option("--prefix", metavar="TEXT", help=PREFIX_HELP),
     ] = None,
     product: Annotated[
-        list[str] | None, typer.Option("--product", metavar="NAME", help="List only this product; repeatable.")
+        list[str] | None, option("--product", metavar="NAME", help="List only this product; repeatable.")
     ] = None,
     own: Own = None,
     endpoint: Endpoint = None,
@@ -148,16 +148,16 @@ def drain_dlq(
     location: Location,
     *,
     queue: Annotated[
-        str, typer.Option("--queue", envvar="KFM_SQS_DLQ_QUEUE", metavar="URL", help="URL of the dead-letter queue.")
+        str, option("--queue", envvar="KFM_SQS_DLQ_QUEUE", metavar="URL", help="URL of the dead-letter queue.")
     ],
     reason: Reason,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=2000, help="Maximum number of messages.")] = 500,
+    limit: Annotated[int, option("--limit", min=1, max=2000, help="Maximum number of messages.")] = 500,
     admit_unknown: Annotated[
-        bool, typer.Option("--admit-unknown", help="Admit messages without a record in the ledger.")
+        bool, option("--admit-unknown", help="Admit messages without a record in the ledger.")
     ] = False,
-    grant: Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    grant: Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
     wait_s: Annotated[
-        float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for the outcome of a batch.")
+        float, option("--wait", min=0, metavar="SECONDS", help="How long to wait for the outcome of a batch.")
     ] = WAIT_S,
     operator: Operator = None,
     telemetry: TelemetryTarget = Target.OFF,
@@ -197,25 +197,23 @@ def subscribe(
     *,
     dataset: DatasetName,
     queue: Annotated[
-        str, typer.Option("--queue-name", metavar="NAME", help="Name of the queue to create.")
+        str, option("--queue-name", metavar="NAME", help="Name of the queue to create.")
     ] = "nodd-primary-queue",
-    account: Annotated[
-        str, typer.Option("--account", metavar="NUMBER", help="Number of your AWS account.")
-    ] = NO_ACCOUNT,
+    account: Annotated[str, option("--account", metavar="NUMBER", help="Number of your AWS account.")] = NO_ACCOUNT,
     prefix: Annotated[
         list[str] | None,
-        typer.Option("--prefix", metavar="TEXT", help="Subscribe only to keys with this prefix; repeatable."),
+        option("--prefix", metavar="TEXT", help="Subscribe only to keys with this prefix; repeatable."),
     ] = None,
     site: Annotated[
         list[str] | None,
-        typer.Option("--site", metavar="ID", help="Only chunks of this radar, such as KTLX; repeatable."),
+        option("--site", metavar="ID", help="Only chunks of this radar, such as KTLX; repeatable."),
     ] = None,
     env: Annotated[
         subscriptions.SubscriptionEnv,
-        typer.Option("--env", help="Environment; dev uses a shorter visibility timeout."),
+        option("--env", help="Environment; dev uses a shorter visibility timeout."),
     ] = subscriptions.SubscriptionEnv.PROD,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Create the resources, with the AWS credentials of the environment.")
+        bool, option("--apply", help="Create the resources, with the AWS credentials of the environment.")
     ] = False,
     own: Own = None,
     endpoint: Endpoint = None,
@@ -244,14 +242,14 @@ def doctor(
     location: Location,
     *,
     queue: Annotated[
-        str | None, typer.Option("--queue", envvar="KFM_SQS_PRIMARY_QUEUE", metavar="URL", help="URL of the queue.")
+        str | None, option("--queue", envvar="KFM_SQS_PRIMARY_QUEUE", metavar="URL", help="URL of the queue.")
     ] = None,
     dead: Annotated[
         str | None,
-        typer.Option("--dlq", envvar="KFM_SQS_DLQ_QUEUE", metavar="URL", help="URL of the dead-letter queue."),
+        option("--dlq", envvar="KFM_SQS_DLQ_QUEUE", metavar="URL", help="URL of the dead-letter queue."),
     ] = None,
     subscription: Annotated[
-        str | None, typer.Option("--subscription", metavar="ARN", help="ARN of the subscription.")
+        str | None, option("--subscription", metavar="ARN", help="ARN of the subscription.")
     ] = None,
     own: Own = None,
     endpoint: Endpoint = None,

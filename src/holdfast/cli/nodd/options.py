@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.cli.command import Location
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import OPERATOR_HELP, REASON_HELP
 from holdfast.core.errors import InputError
 from holdfast.engine.events import Bus
@@ -23,21 +22,19 @@ from holdfast.nodd.tables import prepare
 from holdfast.store import Store
 from holdfast.telemetry import Target, Telemetry
 
-Own = Annotated[Path | None, typer.Option("--datasets", metavar="DIR", help="Directory with additional datasets.")]
+Own = Annotated[Path | None, option("--datasets", metavar="DIR", help="Directory with additional datasets.")]
 Endpoint = Annotated[
     str | None,
-    typer.Option(
-        "--endpoint", envvar="HOLDFAST_AWS_ENDPOINT", metavar="URL", help="AWS endpoint (default: that of AWS)."
-    ),
+    option("--endpoint", envvar="HOLDFAST_AWS_ENDPOINT", metavar="URL", help="AWS endpoint (default: that of AWS)."),
 ]
-CATALOG = typer.Option("--catalog", metavar="PLACE", help="Static STAC catalogue: a directory, or s3://BUCKET/PREFIX.")
-Region = Annotated[str, typer.Option("--region", metavar="NAME", help="AWS region of the queues.")]
+CATALOG = option("--catalog", metavar="PLACE", help="Static STAC catalogue: a directory, or s3://BUCKET/PREFIX.")
+Region = Annotated[str, option("--region", metavar="NAME", help="AWS region of the queues.")]
 DatasetName = Annotated[
-    str, typer.Argument(metavar="DATASET", help="Name of a dataset, such as gfs (see `holdfast nodd datasets`).")
+    str, argument(metavar="DATASET", help="Name of a dataset, such as gfs (see `holdfast nodd datasets`).")
 ]
-Operator = Annotated[str | None, typer.Option("--operator", metavar="NAME", help=OPERATOR_HELP)]
-TelemetryTarget = Annotated[Target, typer.Option("--telemetry", help="Where to send metrics and spans.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
+Operator = Annotated[str | None, option("--operator", metavar="NAME", help=OPERATOR_HELP)]
+TelemetryTarget = Annotated[Target, option("--telemetry", help="Where to send metrics and spans.")]
+Reason = Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)]
 
 
 def prepared(location: Location) -> Store[Any]:

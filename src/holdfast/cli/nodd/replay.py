@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import wraps
 from typing import Annotated, Any, ClassVar
 
+import click
 import msgspec
-import typer
-from typer.main import get_command
 
-from holdfast.cli.app import quick
 from holdfast.cli.app import run as run_command
+from holdfast.cli.declare import option
 from holdfast.cli.options import db_named, named_by
 from holdfast.cli.replay.commands import COMMANDS, command_group
 from holdfast.cli.replay.flags import GLOBAL, GlobalFlags, SelectionFlags, flag
@@ -52,7 +51,7 @@ _WAL_ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PROD = re.compile(r"(?:^|[^a-z0-9])(?:prod|production|prd)(?:[^a-z0-9]|$)")
 
 
-def _env_named(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
+def _env_named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     return named_by("--env", ctx, param, value)
 
 
@@ -143,10 +142,10 @@ class NoddFlags(GlobalFlags):
     ] = None
     telemetry: Annotated[
         Target | None,
-        typer.Option(
+        option(
             "--telemetry",
             help="Send metrics to standard error (console) or to a collector (otlp).",
-            rich_help_panel=GLOBAL,
+            panel=GLOBAL,
         ),
     ] = None
 
@@ -189,7 +188,7 @@ def _counted(name: str, function: Callable[..., None]) -> Callable[..., None]:
     """Return a command that counts its calls and its errors, if telemetry is on."""
 
     @wraps(function)
-    def command(ctx: typer.Context, common: NoddFlags, **given: Any) -> None:
+    def command(ctx: click.Context, common: NoddFlags, **given: Any) -> None:
         whole = common.within(ctx.obj)
         sink = start(whole.telemetry or Target.OFF, "holdfast-nodd")
         if sink is None:
@@ -223,13 +222,7 @@ app = command_group(
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    return run_command(arguments, lambda given: program().main(given, prog_name=PROGRAM, standalone_mode=False))
-
-
-@cache
-def program() -> Any:
-    """Return the program with its commands, built."""
-    return quick(get_command(app))
+    return run_command(arguments, app, PROGRAM)
 
 
 def main() -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.cli.nodd.ends import Ends
 from holdfast.cli.nodd.ends import words as counts_in_words
 from holdfast.cli.nodd.options import CATALOG, Endpoint, Own, Region, TelemetryTarget
@@ -47,7 +47,7 @@ def run(
     *,
     queue: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--queue",
             envvar="KFM_SQS_PRIMARY_QUEUE",
             metavar="URL",
@@ -55,23 +55,19 @@ def run(
         ),
     ] = None,
     catalog: Annotated[str | None, CATALOG] = None,
-    rules: Annotated[
-        Path | None, typer.Option("--rules", metavar="FILE", help="File with governance rules (TOML).")
-    ] = None,
+    rules: Annotated[Path | None, option("--rules", metavar="FILE", help="File with governance rules (TOML).")] = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=256, help="Maximum number of units at the same time.")
+        int, option("--concurrency", min=1, max=256, help="Maximum number of units at the same time.")
     ] = 8,
     processes: Annotated[
-        int, typer.Option("--processes", min=1, max=64, help="Number of processes, each with its own concurrency.")
+        int, option("--processes", min=1, max=64, help="Number of processes, each with its own concurrency.")
     ] = 1,
-    until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Stop when the queue is empty and no job is due.")
-    ] = False,
+    until_idle: Annotated[bool, option("--until-idle", help="Stop when the queue is empty and no job is due.")] = False,
     ack_after_work: Annotated[
-        bool, typer.Option("--ack-after-work", help="Delete a message only after its jobs have ended.")
+        bool, option("--ack-after-work", help="Delete a message only after its jobs have ended.")
     ] = False,
     verify_sns: Annotated[
-        bool, typer.Option("--verify-sns", help="Accept only messages signed by SNS; not possible with raw delivery.")
+        bool, option("--verify-sns", help="Accept only messages signed by SNS; not possible with raw delivery.")
     ] = False,
     telemetry: TelemetryTarget = Target.OFF,
     own: Own = None,

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.cli.nodd.options import DatasetName, Own, dataset_named, day_of, prepared
 from holdfast.cli.output import Column
 from holdfast.nodd.dataset import with_own
@@ -22,8 +22,8 @@ def runs(
     location: Location,
     *,
     dataset: DatasetName,
-    date: Annotated[str, typer.Option("--date", metavar="DATE", help="Day of the cycles in UTC: 2026-11-14.")],
-    incomplete: Annotated[bool, typer.Option("--incomplete", help="List only runs that are not complete.")] = False,
+    date: Annotated[str, option("--date", metavar="DATE", help="Day of the cycles in UTC: 2026-11-14.")],
+    incomplete: Annotated[bool, option("--incomplete", help="List only runs that are not complete.")] = False,
     own: Own = None,
 ) -> Answer:
     """List the runs of a day, and which of their leads are there, late or missing."""

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-import typer
+import click
 
+from holdfast.cli.declare import Group
 from holdfast.cli.replay.flags import GlobalFlags, SelectionFlags, expanded
 from holdfast.cli.replay.formats import AnsweringGroup
 from holdfast.cli.replay.inspect import inspect, stop
@@ -35,18 +36,16 @@ def command_group(
     summary: str,
     common: type[GlobalFlags] = GlobalFlags,
     chosen: type[SelectionFlags] = SelectionFlags,
-) -> typer.Typer:
+) -> Group:
     """Return a group of these commands that takes the global flags before their names too."""
-    group = typer.Typer(
-        cls=AnsweringGroup, help=summary, epilog=EPILOG, add_completion=False, pretty_exceptions_enable=False
-    )
+    group = AnsweringGroup(help=summary, epilog=EPILOG)
 
-    def root(ctx: typer.Context, common: GlobalFlags) -> None:
+    def root(ctx: click.Context, common: GlobalFlags) -> None:
         ctx.obj = common
 
-    group.callback()(expanded(root, common=common))
+    group.alone(runs=False)(expanded(root, common=common))
     for name, function in commands.items():
-        group.command(name)(expanded(_in_words_of(common.program, function), common=common, chosen=chosen))
+        group.subcommand(name)(expanded(_in_words_of(common.program, function), common=common, chosen=chosen))
     return group
 
 

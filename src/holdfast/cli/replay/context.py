@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import click
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.documents import invalid
@@ -118,7 +118,7 @@ def _capped(selection: Selection, most: int | None) -> Selection:
     return msgspec.structs.replace(selection, filters=filters)
 
 
-def replay_context(ctx: typer.Context, flags: GlobalFlags) -> ReplayContext:
+def replay_context(ctx: click.Context, flags: GlobalFlags) -> ReplayContext:
     """Return the checked global flags of a command, or raise."""
     flags = flags.within(ctx.obj)
     program = flags.program

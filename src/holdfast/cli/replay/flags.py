@@ -18,8 +18,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-import typer
-
+from holdfast.cli.declare import option
 from holdfast.cli.options import Schema, db_named
 from holdfast.cli.replay.formats import OutputFormat
 from holdfast.cli.replay.program import Program
@@ -50,16 +49,14 @@ class LogLevel(StrEnum):
 
 def flag(name: str, help_text: str, *, metavar: str = "TEXT", panel: str = SELECTING, **more: Any) -> Any:
     """Declare a flag with a value; `name` may be several names with spaces."""
-    return typer.Option(*name.split(), metavar=metavar, help=help_text, rich_help_panel=panel, **more)
+    return option(*name.split(), metavar=metavar, help=help_text, panel=panel, **more)
 
 
 def _number(name: str, help_text: str, *, least: int = 1, panel: str = SELECTING) -> Any:
-    return typer.Option(name, metavar="N", min=least, max=COUNT_MAX, help=help_text, rich_help_panel=panel)
+    return option(name, metavar="N", min=least, max=COUNT_MAX, help=help_text, panel=panel)
 
 
-ModeFlag = Annotated[
-    ReplayMode | None, typer.Option("--mode", help="What to do with them (failed-only).", rich_help_panel=HOW)
-]
+ModeFlag = Annotated[ReplayMode | None, option("--mode", help="What to do with them (failed-only).", panel=HOW)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +79,9 @@ class GlobalFlags:
     selection_file: Annotated[
         Path | None, flag("--selection-file", "A spec file, YAML or JSON.", metavar="FILE", panel=GLOBAL)
     ] = None
-    output: Annotated[
-        OutputFormat | None, typer.Option("--output", help="The output format (table).", rich_help_panel=GLOBAL)
-    ] = None
-    log_level: Annotated[
-        LogLevel | None, typer.Option("--log-level", help="What to log (warn).", rich_help_panel=GLOBAL)
-    ] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Same as --output json.", rich_help_panel=GLOBAL)] = False
+    output: Annotated[OutputFormat | None, option("--output", help="The output format (table).", panel=GLOBAL)] = None
+    log_level: Annotated[LogLevel | None, option("--log-level", help="What to log (warn).", panel=GLOBAL)] = None
+    as_json: Annotated[bool, option("--json", help="Same as --output json.", panel=GLOBAL)] = False
 
     def within(self, outer: object) -> Self:
         """Return these flags together with those before the name of the command."""
@@ -185,11 +178,11 @@ class RunFlags:
         str | None, flag("--operator", "Who replays; default: the current user.", metavar="NAME", panel=ACTING)
     ] = None
     reason: Annotated[str | None, flag("--reason", "Why; it is kept in the journal.", panel=ACTING)] = None
-    replay_reason: Annotated[
-        ReplayReason | None, typer.Option("--replay-reason", help="Why, as one word.", rich_help_panel=ACTING)
-    ] = None
+    replay_reason: Annotated[ReplayReason | None, option("--replay-reason", help="Why, as one word.", panel=ACTING)] = (
+        None
+    )
     grant: Annotated[int | None, _number("--grant", "The id of the grant that permits it.", panel=ACTING)] = None
-    confirm: Annotated[bool, typer.Option("--confirm", help="Do not ask.", rich_help_panel=ACTING)] = False
+    confirm: Annotated[bool, option("--confirm", help="Do not ask.", panel=ACTING)] = False
     stop_after: Annotated[int | None, _number("--stop-after", "Stop after N batches.", panel=HOW)] = None
 
 
@@ -234,8 +227,8 @@ def typed(*groups: Any) -> list[str]:
         for field in fields(group):
             value = getattr(group, field.name)
             if value != field.default and field.name not in ("db", "schema", "output", "log_level", "as_json"):
-                [name] = [option.default for option in hints[field.name].__metadata__]  # its first name, in Annotated
-                words += [name, shlex.quote(str(value))]
+                [declared] = hints[field.name].__metadata__
+                words += [declared.names[0], shlex.quote(str(value))]
     return words
 
 

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
-import typer
-from typer.core import TyperGroup
+import click
 
 from holdfast.cli import output
 from holdfast.cli.app import explained
+from holdfast.cli.declare import Group
 from holdfast.cli.documents import yaml_text
 from holdfast.core.errors import ExtraMissingError
 
@@ -55,7 +55,7 @@ def format_of(arguments: Sequence[str]) -> OutputFormat:
     return OutputFormat.TABLE
 
 
-class AnsweringGroup(TyperGroup):
+class AnsweringGroup(Group):
     """A group of commands that prints errors in the requested format."""
 
     _format = OutputFormat.TABLE
@@ -73,14 +73,14 @@ class AnsweringGroup(TyperGroup):
     def _errors_printed(self) -> Iterator[None]:
         try:
             yield
-        except (typer.Exit, typer.Abort, BrokenPipeError):
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # it is printed here, and the command ends
             if self._format is OutputFormat.TABLE:
                 raise
             value, code = explained(error)
             _print_error(value, self._format)
-            raise typer.Exit(code) from None
+            raise click.exceptions.Exit(code) from None
 
 
 def _yaml_value(value: object) -> str:

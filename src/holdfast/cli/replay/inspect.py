@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
 
-import typer
+import click
 
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, actor
 from holdfast.cli.replay import views
 from holdfast.cli.replay.context import ReplayContext, replay_context
@@ -27,13 +28,13 @@ from holdfast.store import Store
 
 LIMIT = 20  # jobs of a selection that are shown without --limit
 Target = Annotated[
-    str | None, typer.Argument(metavar="[RUN|JOB]", help="A run, or a job; without it, the jobs of a selection.")
+    str | None, argument(metavar="[RUN|JOB]", help="A run, or a job; without it, the jobs of a selection.")
 ]
-Fields = Annotated[str | None, typer.Option("--show-fields", metavar="NAMES", help="Further fields: A,B.")]
+Fields = Annotated[str | None, option("--show-fields", metavar="NAMES", help="Further fields: A,B.")]
 
 
 def inspect(
-    ctx: typer.Context,
+    ctx: click.Context,
     common: GlobalFlags,
     chosen: SelectionFlags,
     *,
@@ -111,13 +112,13 @@ def _run_or_job(store: Store[Any], target: str, program: Program) -> ReplayRepor
 
 
 def stop(
-    ctx: typer.Context,
+    ctx: click.Context,
     common: GlobalFlags,
     *,
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept in the journal.")],
+    run_id: Annotated[str, argument(metavar="RUN", help="The id of the run.")],
+    reason: Annotated[str, option("--reason", metavar="TEXT", help="Why; it is kept in the journal.")],
     operator: Annotated[
-        str | None, typer.Option("--operator", metavar="NAME", help="Who stops it; default: the current user.")
+        str | None, option("--operator", metavar="NAME", help="Who stops it; default: the current user.")
     ] = None,
 ) -> None:
     """Stop a run before its next batch. It can be continued."""

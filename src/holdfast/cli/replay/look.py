@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import msgspec
-import typer
 
+from holdfast.cli.declare import option
 from holdfast.cli.documents import write_new, write_tree
 from holdfast.cli.options import actor
 from holdfast.cli.replay import views
@@ -25,20 +26,20 @@ from holdfast.governance.replay.replay import DryRun
 from holdfast.store import Store
 
 REFUSED = 3
-Examples = Annotated[int, typer.Option("--show-examples", metavar="N", min=0, max=1000, help="Show N of the jobs.")]
+Examples = Annotated[int, option("--show-examples", metavar="N", min=0, max=1000, help="Show N of the jobs.")]
 SaveSpec = Annotated[
-    Path | None, typer.Option("--save-spec", metavar="FILE", help="Write the selection to a file: YAML, or .json.")
+    Path | None, option("--save-spec", metavar="FILE", help="Write the selection to a file: YAML, or .json.")
 ]
 Operator = Annotated[
-    str | None, typer.Option("--operator", metavar="NAME", help="Who would replay; default: the current user.")
+    str | None, option("--operator", metavar="NAME", help="Who would replay; default: the current user.")
 ]
 Save = Annotated[
-    Path | None, typer.Option("--save", metavar="FILE", help="Write the dry run to a file, for run --dry-run-file.")
+    Path | None, option("--save", metavar="FILE", help="Write the dry run to a file, for run --dry-run-file.")
 ]
 
 
 def select(
-    ctx: typer.Context,
+    ctx: click.Context,
     common: GlobalFlags,
     chosen: SelectionFlags,
     *,
@@ -62,7 +63,7 @@ def select(
 
 
 def dry_run(
-    ctx: typer.Context,
+    ctx: click.Context,
     common: GlobalFlags,
     chosen: SelectionFlags,
     paced: PaceFlags,
@@ -105,7 +106,7 @@ def show_dry_run(
     value = views.dry_run_value(made, notes, program)
     answer(value, lambda: views.print_dry_run(made, step, program, notes), context.format)
     if not made.ok:
-        raise typer.Exit(REFUSED)
+        raise click.exceptions.Exit(REFUSED)
 
 
 def make_dry_run(store: Store[Any], context: ReplayContext, selection: Selection, operator: str) -> DryRun:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
 from holdfast.cli import output
+from holdfast.cli.declare import argument, option
 from holdfast.cli.documents import converted, load_tree
 from holdfast.cli.options import actor
 from holdfast.cli.replay import views
@@ -30,16 +31,16 @@ DRY_RUN_BYTES_MAX = 1 << 20
 STOPS = {str(Stop.KILL_SWITCH): GuardType.KILL_SWITCH_ACTIVE, str(Stop.SLO_RISK): GuardType.SLO_RISK}
 
 DryRunFile = Annotated[
-    Path | None, typer.Option("--dry-run-file", metavar="FILE", help="Run exactly what this dry run showed.")
+    Path | None, option("--dry-run-file", metavar="FILE", help="Run exactly what this dry run showed.")
 ]
-Continue = Annotated[str | None, typer.Option("--continue", metavar="RUN", help="Continue a run that stopped.")]
-Spec = Annotated[Path | None, typer.Argument(metavar="FILE", help="The spec file; or give --selection-file.")]
-Dry = Annotated[bool, typer.Option("--dry-run", help="Make a dry run, whatever the spec says.")]
-Real = Annotated[bool, typer.Option("--run", help="Make a run; without both flags, the spec decides.")]
+Continue = Annotated[str | None, option("--continue", metavar="RUN", help="Continue a run that stopped.")]
+Spec = Annotated[Path | None, argument(metavar="FILE", help="The spec file; or give --selection-file.")]
+Dry = Annotated[bool, option("--dry-run", help="Make a dry run, whatever the spec says.")]
+Real = Annotated[bool, option("--run", help="Make a run; without both flags, the spec decides.")]
 
 
 def run(
-    ctx: typer.Context,
+    ctx: click.Context,
     common: GlobalFlags,
     chosen: SelectionFlags,
     paced: PaceFlags,
@@ -75,7 +76,7 @@ def run(
 
 
 def from_spec(
-    ctx: typer.Context,
+    ctx: click.Context,
     common: GlobalFlags,
     paced: PaceFlags,
     acting: RunFlags,
@@ -193,9 +194,9 @@ def _confirmed(
 
 
 def _ask(question: str) -> None:
-    if not typer.confirm(question):
+    if not click.confirm(question):
         output.line("Nothing was replayed.")
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _replay_reason(selection: Selection, acting: RunFlags) -> str:
@@ -256,7 +257,7 @@ def _end(context: ReplayContext, report: ReplayReport, acting: RunFlags) -> None
             context={**({"guard_type": str(guard)} if guard else {}), "report": value},
         )
     if not report.done and acting.stop_after is None:
-        raise typer.Exit(1)  # another operator stopped it, or the user interrupted it
+        raise click.exceptions.Exit(1)  # another operator stopped it, or the user interrupted it
 
 
 def _load_dry_run(path: Path) -> DryRun:

@@ -7,6 +7,6 @@ from holdfast.cli.commands.quarantine.release import release
 
 quarantine = group("List, add, release and purge quarantined jobs.", "quarantine")
 
-quarantine.command(name="list")(list_quarantined)
+quarantine.subcommand("list")(list_quarantined)
 for _one in (show, statistics, history, add, release, purge):
-    quarantine.command()(_one)
+    quarantine.subcommand()(_one)

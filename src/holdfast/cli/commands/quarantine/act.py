@@ -5,24 +5,23 @@ Invariants: a purge needs an operator, a reason and the age of the jobs; the pri
 
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.commands.quarantine.options import (
     JobId,
     quarantined_value,
 )
+from holdfast.cli.declare import option
 from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, actor, word
 from holdfast.core.errors import InputError
 from holdfast.explain.times import age
 from holdfast.store import Store
 
-Operator = Annotated[str | None, typer.Option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)]
-Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
+Operator = Annotated[str | None, option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)]
+Why = Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)]
 MayWhy = Annotated[
     str | None,
-    typer.Option("--reason", metavar="TEXT", help="Reason; stored in the journal; not needed for a dry run."),
+    option("--reason", metavar="TEXT", help="Reason; stored in the journal; not needed for a dry run."),
 ]
 
 
@@ -49,9 +48,9 @@ def purge(
     location: Location,
     *,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="Purge jobs quarantined for longer than this: 30d, 12h.")
+        str, option("--older-than", metavar="AGE", help="Purge jobs quarantined for longer than this: 30d, 12h.")
     ],
-    apply: Annotated[bool, typer.Option("--apply", help="Delete; without it, only count.")] = False,
+    apply: Annotated[bool, option("--apply", help="Delete; without it, only count.")] = False,
     reason: MayWhy = None,
     operator: Operator = None,
 ) -> Answer:

@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
@@ -20,6 +19,7 @@ from holdfast.cli.commands.quarantine.options import (
     filters,
     quarantined_value,
 )
+from holdfast.cli.declare import option
 from holdfast.cli.options import ID_MAX
 from holdfast.cli.output import Column
 from holdfast.core.records import Job, time_text
@@ -30,7 +30,7 @@ from holdfast.store import Store
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.governance.quarantine import PastRelease, QuarantineDetails, QuarantineStatistics
 
-Limit = Annotated[int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="Maximum number of rows.")]
+Limit = Annotated[int, option("--limit", min=1, max=LIMIT_MAX, help="Maximum number of rows.")]
 
 
 @command(Location.unopened)
@@ -39,7 +39,7 @@ def list_quarantined(
     *,
     code: Code = None,
     reason: Annotated[
-        Reason | None, typer.Option("--reason", "--because", help="Only jobs quarantined for this reason.")
+        Reason | None, option("--reason", "--because", help="Only jobs quarantined for this reason.")
     ] = None,
     operation: Operation = None,
     queue: Queue = None,
@@ -48,7 +48,7 @@ def list_quarantined(
     limit: Limit = 50,
     before: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--before", min=1, max=ID_MAX, metavar="ID", help="List only jobs with a smaller id, to continue a page."
         ),
     ] = None,
@@ -175,12 +175,12 @@ def history(
     store: Store[Any],
     *,
     job: Annotated[
-        int | None, typer.Option("--job", min=1, max=ID_MAX, metavar="ID", help="List only releases of this job.")
+        int | None, option("--job", min=1, max=ID_MAX, metavar="ID", help="List only releases of this job.")
     ] = None,
     limit: Limit = 50,
     before: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--before",
             min=1,
             max=ID_MAX,

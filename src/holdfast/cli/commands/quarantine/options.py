@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, word
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
@@ -19,15 +18,15 @@ declare(REASONS)  # so that the codes of nodd map to the same reasons here as in
 
 SHOWN = ("quarantine_code", "replay_attempts", "excused", "replaces")  # fields of a job in addition to JOB_FIELDS
 
-JobId = Annotated[int, typer.Argument(metavar="JOB", min=1, max=ID_MAX, help="Id of the job.")]
+JobId = Annotated[int, argument(metavar="JOB", min=1, max=ID_MAX, help="Id of the job.")]
 Code = Annotated[str | None, word("--code", "Only jobs with this quarantine code.")]
 Operation = Annotated[str | None, word("--operation", "Only jobs of this operation.")]
 Queue = Annotated[str | None, word("--queue", "Only jobs of this queue.")]
 OlderThan = Annotated[
     str | None,
-    typer.Option("--older-than", metavar="AGE", help="Only jobs quarantined for longer than this: 30d, 12h."),
+    option("--older-than", metavar="AGE", help="Only jobs quarantined for longer than this: 30d, 12h."),
 ]
-Cancelled = Annotated[bool, typer.Option("--cancelled", help="Include cancelled jobs.")]
+Cancelled = Annotated[bool, option("--cancelled", help="Include cancelled jobs.")]
 
 
 def filters(

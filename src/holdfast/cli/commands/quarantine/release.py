@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
@@ -22,6 +21,7 @@ from holdfast.cli.commands.quarantine.options import (
     filters,
     quarantined_value,
 )
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import GRANT_HELP, ID_MAX, actor, word
 from holdfast.core.errors import InputError
 from holdfast.explain.times import due_moment, duration
@@ -50,31 +50,27 @@ def release(
     location: Location,
     *,
     job_ids: Annotated[
-        list[int] | None, typer.Argument(metavar="[JOB]...", min=1, max=ID_MAX, help="Id of a job; repeatable.")
+        list[int] | None, argument(metavar="[JOB]...", min=1, max=ID_MAX, help="Id of a job; repeatable.")
     ] = None,
     reason: MayWhy = None,
-    grant: Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    grant: Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
     run_at: Annotated[
         str | None,
-        typer.Option(
-            "--run-at", metavar="TIME", help="Earliest start, with a zone: 2030-01-31T12:00:00Z (default: now)."
-        ),
+        option("--run-at", metavar="TIME", help="Earliest start, with a zone: 2030-01-31T12:00:00Z (default: now)."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", help="How many jobs become due per second (default: all).")
+        float | None, option("--rate", metavar="N", help="How many jobs become due per second (default: all).")
     ] = None,
     matching: Annotated[
         bool,
-        typer.Option("--all-matching", help="Release all jobs that match the filters; needs --expected or --request."),
+        option("--all-matching", help="Release all jobs that match the filters; needs --expected or --request."),
     ] = False,
-    expected: Annotated[
-        int | None, typer.Option("--expected", min=1, metavar="N", help="Expected number of jobs.")
-    ] = None,
+    expected: Annotated[int | None, option("--expected", min=1, metavar="N", help="Expected number of jobs.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the jobs and the grant that they need; change nothing.")
+        bool, option("--dry-run", help="Print the jobs and the grant that they need; change nothing.")
     ] = False,
     request: Annotated[
-        bool, typer.Option("--request", help="Request the grant for these jobs; release them with --grant ID alone.")
+        bool, option("--request", help="Request the grant for these jobs; release them with --grant ID alone.")
     ] = False,
     executor: Annotated[
         str | None, word("--executor", "Name of the person who will release them (default: the operator).")
@@ -84,7 +80,7 @@ def release(
     ] = None,
     ttl: Annotated[str, word("--ttl", "Time until the requested grant expires: 30m, 2h, 1d.", metavar="TIME")] = "2h",
     code: Code = None,
-    because: Annotated[Reason | None, typer.Option("--because", help="Only jobs quarantined for this reason.")] = None,
+    because: Annotated[Reason | None, option("--because", help="Only jobs quarantined for this reason.")] = None,
     operation: Operation = None,
     queue: Queue = None,
     older_than: OlderThan = None,

@@ -9,7 +9,7 @@ from holdfast.cli.commands.registry.values import list_values, show, verify
 
 registry = group("Manage which operations a governed ledger accepts.", "registry")
 
-registry.command(name="list")(list_values)
+registry.subcommand("list")(list_values)
 for _one in (show, verify, draft, request, build, hold, supersede, retire, dismantle, dispatch):
-    registry.command()(_one)
-registry.command(name="rollback-check")(rollback_check)
+    registry.subcommand()(_one)
+registry.subcommand("rollback-check")(rollback_check)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.commands.registry.options import REFUSED, GrantId, Operator, Reason
+from holdfast.cli.declare import argument, option
 from holdfast.cli.documents import DOCUMENT, invalid, load_tree, write_new
 from holdfast.cli.options import actor, word
 from holdfast.cli.output import Column
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.governance.registry.registry import BuildResult
 
 ManifestFile = Annotated[
-    Path, typer.Argument(metavar="MANIFEST", help="Manifest with the values: a .json, .yaml or .toml file.")
+    Path, argument(metavar="MANIFEST", help="Manifest with the values: a .json, .yaml or .toml file.")
 ]
 
 
@@ -40,18 +40,14 @@ def draft(
     *,
     app: Annotated[
         str,
-        typer.Option(
-            "--app", metavar="MODULE:LEDGER", help="Python module and name of the Ledger or Operations object."
-        ),
+        option("--app", metavar="MODULE:LEDGER", help="Python module and name of the Ledger or Operations object."),
     ],
     authority: Annotated[str, word("--authority", "Authority of the values: governing_authority_ref.", metavar="REF")],
     environment: Annotated[
         str | None,
         word("--env", "Environment of the manifest; a prod ledger requires it.", metavar="dev|stage|prod"),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="New file (default: standard output).")
-    ] = None,
+    out: Annotated[Path | None, option("--out", metavar="FILE", help="New file (default: standard output).")] = None,
 ) -> Answer:
     """Write a draft manifest of the operations that an application declares."""
     from holdfast.cli.commands.worker import load  # noqa: PLC0415 - see above

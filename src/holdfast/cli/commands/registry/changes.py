@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.commands.registry.options import REFUSED, GrantId, Operator, Reason
+from holdfast.cli.declare import argument, option
 from holdfast.cli.documents import converted, invalid, load_tree
 from holdfast.cli.options import actor, word
 from holdfast.core.digest import loads
@@ -23,9 +23,9 @@ from holdfast.core.rollback import Contract, RollbackVerdict
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.governance.registry.supersede import ValueChange
 
-Code = Annotated[str, typer.Argument(metavar="CODE", help="Code of the operation.")]
+Code = Annotated[str, argument(metavar="CODE", help="Code of the operation.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would be done, and the grant that it needs; change nothing.")
+    bool, option("--dry-run", help="Print what would be done, and the grant that it needs; change nothing.")
 ]
 
 
@@ -34,8 +34,8 @@ def supersede(
     location: Location,
     *,
     code: Code,
-    version: Annotated[str, typer.Argument(metavar="FROM", help="Version that is in force.")],
-    to: Annotated[str, typer.Argument(metavar="TO", help="Version that replaces it.")],
+    version: Annotated[str, argument(metavar="FROM", help="Version that is in force.")],
+    to: Annotated[str, argument(metavar="TO", help="Version that replaces it.")],
     reason: Reason,
     by: Annotated[
         str | None, word("--by", "Code of another operation, of which TO is a version in force.", metavar="CODE")
@@ -89,7 +89,7 @@ def retire(
     location: Location,
     *,
     code: Code,
-    version: Annotated[str, typer.Argument(metavar="VERSION", help="Version that is in force.")],
+    version: Annotated[str, argument(metavar="VERSION", help="Version that is in force.")],
     reason: Reason,
     grant: GrantId = None,
     dry_run: DryRun = False,
@@ -109,7 +109,7 @@ def retire(
 def rollback_check(
     location: Location,
     *,
-    contract: Annotated[Path, typer.Argument(metavar="CONTRACT", help="Rollback contract: a .json or .yaml file.")],
+    contract: Annotated[Path, argument(metavar="CONTRACT", help="Rollback contract: a .json or .yaml file.")],
 ) -> Answer:
     """Check a rollback contract against the registry: PASS, or RBP-0 to RBP-10. It changes and authorises nothing.
 

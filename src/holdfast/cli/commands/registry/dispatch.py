@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.commands.registry.build import load_manifest
 from holdfast.cli.commands.registry.options import REFUSED, GrantId, Operator, Reason
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import actor, word
 
 
@@ -21,14 +21,12 @@ from holdfast.cli.options import actor, word
 def dispatch(
     location: Location,
     *,
-    contract: Annotated[str, typer.Argument(metavar="CONTRACT", help="Name of the contract: DOT_C1_….")],
+    contract: Annotated[str, argument(metavar="CONTRACT", help="Name of the contract: DOT_C1_….")],
     correlation: Annotated[str, word("--correlation", "Id of the request, for its reviewers.", metavar="ID")],
     mode: Annotated[str, word("--mode", "PLAN_ONLY, VERIFY_ONLY or DRY_RUN.", metavar="MODE")] = "PLAN_ONLY",
     root: Annotated[str | None, word("--root", "Idempotency root; of a DRY_RUN it begins with DRYRUN-NS:.")] = None,
-    manifest: Annotated[
-        Path | None, typer.Option("--manifest", metavar="FILE", help="Manifest as the fixture.")
-    ] = None,
-    observe: Annotated[bool, typer.Option("--observe", help="Keep the answer as evidence, once for its root.")] = False,
+    manifest: Annotated[Path | None, option("--manifest", metavar="FILE", help="Manifest as the fixture.")] = None,
+    observe: Annotated[bool, option("--observe", help="Keep the answer as evidence, once for its root.")] = False,
     operator: Operator = None,
 ) -> Answer:
     """Validate a request for a contract of the registry. It carries nothing out, and refuses REAL_RUN.
@@ -65,7 +63,7 @@ def _shown(found: object) -> str:
 def dismantle(
     location: Location,
     *,
-    collection: Annotated[str, typer.Argument(metavar="COLLECTION", help="Collection of a dev ledger.")],
+    collection: Annotated[str, argument(metavar="COLLECTION", help="Collection of a dev ledger.")],
     reason: Reason,
     mode: Annotated[str, word("--mode", "PLAN_ONLY, VERIFY_ONLY, DRY_RUN or REAL_RUN.", metavar="MODE")] = "DRY_RUN",
     root: Annotated[str | None, word("--root", "Root of the run, to continue one that was interrupted.")] = None,

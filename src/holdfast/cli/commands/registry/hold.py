@@ -3,11 +3,10 @@
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.commands.registry.options import GrantId, Operator
+from holdfast.cli.declare import argument
 from holdfast.cli.options import REASON_HELP, actor, word
 from holdfast.core.errors import InputError
 from holdfast.explain.values import row_value
@@ -25,7 +24,7 @@ def hold(
     location: Location,
     *,
     state: Annotated[
-        Hold | None, typer.Argument(metavar="[on|off]", help="New state of the hold; without it, print the state.")
+        Hold | None, argument(metavar="[on|off]", help="New state of the hold; without it, print the state.")
     ] = None,
     reason: Annotated[str | None, word("--reason", REASON_HELP, metavar="TEXT")] = None,
     grant: GrantId = None,

@@ -7,10 +7,10 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import word
 from holdfast.cli.output import Column
 from holdfast.core.errors import RecordNotFoundError
@@ -31,7 +31,7 @@ def list_values(
     store: Store[Any],
     *,
     collection: Annotated[str | None, word("--collection", "List only values of this collection.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Include staged and withheld values.")] = False,
+    every: Annotated[bool, option("--all", help="Include staged and withheld values.")] = False,
 ) -> Answer:
     """List the values in force, by code and version."""
     from holdfast.governance.registry.preflight import all_values  # noqa: PLC0415 - see above
@@ -72,7 +72,7 @@ def show(
     store: Store[Any],
     *,
     value: Annotated[
-        str, typer.Argument(metavar="CODE[@VERSION]", help="Code of a value; without a version, all its versions.")
+        str, argument(metavar="CODE[@VERSION]", help="Code of a value; without a version, all its versions.")
     ],
 ) -> Answer:
     """Show a value in any state: its meaning, its authority and its history."""
