@@ -9,9 +9,9 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.cli.declare import option
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.cli.options import Json
 from holdfast.cli.output import Column
 from holdfast.model.history import WrongStep
@@ -27,9 +27,7 @@ def prove(
     *,
     trace: Annotated[
         list[Path] | None,
-        option(
-            "--trace", metavar="FILE", help="Snapshot, export or archive to check instead of a ledger; repeatable."
-        ),
+        option("--trace", metavar="FILE", help="Snapshot, export or archive to check instead of a ledger; repeatable."),
     ] = None,
     limit: Annotated[int, option("--limit", min=1, max=1_000_000, help="Maximum number of wrong steps.")] = LIMIT,
     as_json: Json = False,

@@ -2,9 +2,8 @@
 
 from typing import Annotated, Any
 
-
-from holdfast.cli.declare import option
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.declare import option
 from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, Reason, actor, word
 from holdfast.core.errors import InputError
 from holdfast.store import Store

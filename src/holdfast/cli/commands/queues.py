@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-import msgspec
 import click
+import msgspec
 
-from holdfast.cli.declare import argument, option
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.commands.limits import Burst, Rate, Reason, Running, changed, limit_text, limit_value
+from holdfast.cli.declare import argument, option
 from holdfast.cli.options import actor
 from holdfast.cli.output import Column
 from holdfast.core.errors import InputError
