@@ -107,7 +107,7 @@ COMMANDS = {
         "Operate", "holdfast.cli.commands.check:check", "Check the invariants of a ledger and report violations."
     ),
     "prove": Command(
-        "Operate", "holdfast.cli.commands.prove:prove", "Check a recorded journal against the model, move by move."
+        "Operate", "holdfast.cli.commands.prove:prove", "Check the journal of a ledger, or of files, against the model."
     ),
     "repair": Command(
         "Operate", "holdfast.cli.commands.repair:repair", "Plan the repair of a broken ledger, and apply the plan."
