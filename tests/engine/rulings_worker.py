@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -35,6 +36,19 @@ def neighbour(run: Execution, n: int) -> int:
     """Take a while, so that the poison finds it running."""
     time.sleep(0.5)
     return n
+
+
+@operations.operation("alone", lease_s=3.0, max_attempts=1)
+async def alone(run: Execution, *, dies: bool) -> int:
+    """Use all of an execution, from an event loop, and return the process; or end it."""
+    await asyncio.sleep(0)
+    if dies:
+        os._exit(3)
+    kept = run.checkpoint("kept", lambda: 7)
+    run.progress(0.5, "half")
+    run.effect("INSERT INTO things VALUES (:n)", {"n": kept}, rows=1)
+    run.after_commit(neighbour.call(n=kept))
+    return os.getpid()
 
 
 def main() -> None:

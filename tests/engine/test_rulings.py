@@ -23,7 +23,8 @@ from holdfast.core.records import Attempt
 from holdfast.engine.worker.reaper import recover
 from holdfast.explain.explain import explain
 from holdfast.store import Lease
-from tests.engine.rulings_worker import operations
+from tests.engine.database import Database
+from tests.engine.rulings_worker import alone, operations
 from tests.engine.working import eventually, working
 from tests.support.children import ROOT
 
@@ -149,6 +150,30 @@ def test_a_poison_job_does_not_take_its_neighbours(ledger_url: str, tmp_path: Pa
         for receipt in neighbours:
             assert ledger.job(receipt.job_id).last_error_code is None
         assert sound(ledger)
+
+
+@pytest.mark.attack("faults")
+def test_an_async_handler_of_a_suspect_runs_alone_in_a_child_process(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[float] = []
+    monkeypatch.setattr(Ledger, "note_progress", lambda *given: noted.append(given[2]))
+    database = Database(ledger_url)
+    database.run("CREATE TABLE things (n integer)")
+    with Ledger(ledger_url, operations) as ledger:
+        dying, living = ledger.submit_many([alone.call(dies=dies) for dies in (True, False)])
+        lease = Lease(owner="worker-that-died", seconds=0.001, n=2)
+        for _ in range(2):
+            assert len(ledger.perform(lambda tx: tx.executions.claim(lease))) == 2
+            eventually(lambda: all(recovered(ledger, one.job_id) for one in (dying, living)), "their leases expired")
+        with working(ledger):
+            assert (dying.wait(60).error_code, living.wait(60).state) == ("process_died", JobState.SUCCEEDED)
+            result = ledger.receipt(living.job_id).result
+            eventually(lambda: sum(c.n for c in ledger.counts() if c.state is JobState.PENDING) == 0, "it is followed")
+    assert result != os.getpid()
+    assert noted == [0.5]
+    assert database.run("SELECT n FROM things") == [(7,)]
+    database.close()
 
 
 def recovered(ledger: Ledger, job_id: int) -> bool:

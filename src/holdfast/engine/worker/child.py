@@ -10,6 +10,7 @@ it; what cannot be written as JSON is refused in the handler.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib
 import json
@@ -33,7 +34,7 @@ from holdfast.core.records import Execution as ExecutionRecord
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call, Operation
 from holdfast.engine.worker.execution import Execution
-from holdfast.engine.worker.outcome import Outcome, handled
+from holdfast.engine.worker.outcome import Outcome, handled, outcome_of
 from holdfast.engine.worker.raised import raised
 from holdfast.store.effects import Params
 
@@ -260,7 +261,12 @@ def _handled(name: str, execution: _RemoteExecution) -> Outcome:
     except BaseException as error:  # noqa: BLE001 - importing runs the user's code
         return raised(error)
     execution.begin()
-    return handled(operation, execution)
+    if not operation.is_async:
+        return handled(operation, execution)
+    payload = execution.record.payload or "{}"
+    return outcome_of(
+        operation, execution, lambda: asyncio.run(operation.fn(execution, **operation.arguments(payload)))
+    )
 
 
 def in_pool(name: str, text: str) -> str:

@@ -2,7 +2,7 @@
 
 Invariants: a suspect, whose job has lost leases, runs alone in a child process, one suspect at a time: if it ends the
 process, no other attempt is hurt, and only then does that cost it an attempt. A handler that a child cannot import runs
-in this process.
+in this process. A suspect's `async def` handler has an event loop of its own in that child.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from holdfast.engine.worker.some_slots import Slots
 def other_slots(slots: list[Slots], running: HeldAttempt, executor: str | Executor, on_end: OnEnd) -> Slots:
     """Return where such an attempt runs; its slots are added to those of the worker when they are first needed."""
     kind: type[AsyncSlots | ProcessSlots]
-    if running.is_async:
-        kind = AsyncSlots
-    elif executor == "threads" and _importable(running):
+    if running.record.suspect and _importable(running) and (running.is_async or executor == "threads"):
         kind = ProcessSlots
+    elif running.is_async:
+        kind = AsyncSlots
     else:
         return slots[0]
     for some in slots[1:]:
