@@ -19,6 +19,8 @@ ASKED = {
     "append refused",
 }
 WORKED = {"claim", "expire", "fail", "give up", "crash", "restart", "recovered", "cleanup"}
+# What one key shows, two keys show in a hundred times as many states.
+SIZES = pytest.mark.parametrize("keys", [1, pytest.param(2, marks=pytest.mark.slow)])
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +48,10 @@ def test_with_retries_the_lookup_of_a_key_is_what_keeps_entries_apart(of_one_dat
 
 
 @pytest.mark.req("W-07")
-def test_cleanup_that_drops_keys_is_seen_in_effects_and_not_in_entries() -> None:
+@SIZES
+def test_cleanup_that_drops_keys_is_seen_in_effects_and_not_in_entries(keys: int) -> None:
     """One entry a key holds all the while; the work is done twice."""
-    model = Log(flaw=Flaw.CLEANUP_DROPS_KEY).model()
+    model = Log(keys=keys, flaw=Flaw.CLEANUP_DROPS_KEY).model()
     entries = {"one entry a key": model.invariants["one entry a key"]}
     assert explore(replace(model, invariants=entries)).broken is None
     effects = {"one effect a key": model.invariants["one effect a key"]}
@@ -67,11 +70,12 @@ def test_cleanup_that_drops_keys_is_seen_in_effects_and_not_in_entries() -> None
 
 
 @pytest.mark.req("W-16")
-def test_an_effect_elsewhere_is_made_once_only_if_its_target_knows_the_key() -> None:
-    sound = explore(Log(keyed_target=True).model())
+@SIZES
+def test_an_effect_elsewhere_is_made_once_only_if_its_target_knows_the_key(keys: int) -> None:
+    sound = explore(Log(keys=keys, keyed_target=True).model())
     assert sound.broken is None
     require_every_action(sound, {"apply", "mark"})
-    broken = explore(Log(flaw=Flaw.MARK_APART).model()).broken
+    broken = explore(Log(keys=keys, flaw=Flaw.MARK_APART).model()).broken
     assert broken is not None
     assert broken.name == "one effect a key"
     assert "crash" in [action for action, _ in broken.trace]

@@ -18,7 +18,7 @@ from holdfast.testing import FAULTS
 
 pytestmark = pytest.mark.attack("faults")
 
-SEEDS = {"sqlite": 40, "postgres": 6}
+SEEDS = {"sqlite": 15, "postgres": 4}
 SEEDS_SLOW = {"sqlite": 5000, "postgres": 500}
 
 

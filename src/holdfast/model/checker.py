@@ -113,39 +113,45 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _explored(graph: Graph[S], *, keep_edges: bool) -> Graph[S]:
-    model = graph.model
+    model, taken = graph.model, graph.taken
+    steps, canonical = model.steps, model.canonical
     found: dict[S, int] = {}
-    if not _arrive(graph, found, model.canonical(model.initial), -1, "start"):
+    if _arrive(graph, found, canonical(model.initial), -1, "start") is None:
         return graph
     here = 0
-    while here < graph.distinct:  # breadth-first: states are visited in the order in which they were found
+    while here < len(graph.states):  # breadth-first: states are visited in the order in which they were found
         leaving: list[tuple[str, int]] = []
-        for action, state in model.steps(graph.states[here]):
+        for action, state in steps(graph.states[here]):
             graph.generated += 1
-            graph.taken[action] += 1
-            after = model.canonical(state)
-            if after not in found and not _arrive(graph, found, after, here, action):
-                return graph
-            if keep_edges and found[after] not in (here, _OUT):
-                leaving.append((action, found[after]))
+            taken[action] += 1
+            after = canonical(state)
+            # One lookup, not two: hashing a state takes most of the time.
+            index = found.get(after)
+            if index is None:
+                index = _arrive(graph, found, after, here, action)
+                if index is None:
+                    return graph
+            if keep_edges and index not in (here, _OUT):
+                leaving.append((action, index))
         if keep_edges:
             graph.edges.append(tuple(leaving))
         here += 1
     return graph
 
 
-def _arrive(graph: Graph[S], found: dict[S, int], state: S, before: int, action: str) -> bool:
-    """Check a new state; return whether every invariant holds."""
+def _arrive(graph: Graph[S], found: dict[S, int], state: S, before: int, action: str) -> int | None:
+    """Check a new state, and return its index; None if an invariant is broken."""
     for name, holds in graph.model.invariants.items():
         if not holds(state):
             graph.broken = Broken(name, (*graph.trace_to(before), (action, state)))
-            return False
-    found[state] = _OUT
+            return None
+    index = _OUT
     if graph.model.bound(state):
-        found[state] = graph.distinct
+        index = len(graph.states)
         graph.states.append(state)
         graph.reached_by.append((before, action))
-    return True
+    found[state] = index
+    return index
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -174,10 +180,12 @@ def unkept(graph: Graph[S], name: str, *, without: Collection[str] = ()) -> Brok
     """
     invariant(graph.broken is None and len(graph.edges) == graph.distinct, "promises are checked on a complete graph")
     promise = graph.model.promises[name]
-    for component in _components(graph, _still_open(graph, promise), frozenset(without)):
-        members = set(component)
-        if _is_fair(graph, members, frozenset(without)):
-            return Broken(name, graph.trace_to(min(members)), tuple(graph.states[index] for index in sorted(members)))
+    with _no_garbage_collection():
+        for component in _components(graph, _still_open(graph, promise), frozenset(without)):
+            members = set(component)
+            if _is_fair(graph, members, frozenset(without)):
+                cycle = tuple(graph.states[index] for index in sorted(members))
+                return Broken(name, graph.trace_to(min(members)), cycle)
     return None
 
 
@@ -199,17 +207,13 @@ def _is_fair(graph: Graph[S], members: set[int], without: frozenset[str]) -> boo
 
     A run may stay in one state (a stuttering step), so a component of one state is a cycle too.
     """
-    for action in graph.model.fair:
-        taken_inside = any(
-            name == action and target in members and name not in without
-            for index in members
-            for name, target in graph.edges[index]
-        )
-        if taken_inside:
-            continue
-        if all(any(name == action for name, _ in graph.edges[index]) for index in members):
-            return False
-    return True
+    taken: set[str] = set()
+    always = graph.model.fair  # the fair actions that are possible in every state
+    for index in members:
+        leaving = graph.edges[index]
+        always = always.intersection(name for name, _ in leaving)
+        taken.update(name for name, target in leaving if target in members)
+    return always <= taken.difference(without)
 
 
 def _components(graph: Graph[S], among: set[int], without: frozenset[str]) -> Iterator[list[int]]:
