@@ -25,7 +25,7 @@ from holdfast.store import Store, open_store
 from holdfast.testing import VirtualClock
 from tests.audit.corruptions import corrupt
 from tests.audit.rich import Rich
-from tests.support.forkserver import Child, ForkServer
+from tests.support.forkserver import Child, ForkServer, shared_server
 from tests.support.roles import COUNT, counting_ledger, create_effects, succeeded, wait_until
 
 JOBS = 150
@@ -148,7 +148,7 @@ def test_what_is_archived_between_two_steps_is_not_missed(
 
 @pytest.fixture
 def server() -> Iterator[ForkServer]:
-    with ForkServer("tests.support.roles", "psycopg") as server:
+    with shared_server("tests.support.roles", "psycopg") as server:
         yield server
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Ledger, Worker
 from holdfast.core.errors import StoreUnavailableError
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import CLIENT, COUNT, counting_ledger, create_effects, note, noted, wait_until
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.attack("faults")
 
 @pytest.fixture
 def forks() -> Iterator[ForkServer]:
-    with ForkServer(__name__, "psycopg") as forks:
+    with shared_server(__name__, "psycopg") as forks:
         yield forks
 
 

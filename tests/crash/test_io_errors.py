@@ -19,7 +19,7 @@ from tests.support.roles import noted
 
 SEED = 20261115
 CALLS = ("pwrite64", "fdatasync")
-SAMPLE = 6
+SAMPLE = 3
 PROGRAM = """
 import sys
 from holdfast.core.errors import HoldfastError

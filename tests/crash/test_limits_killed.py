@@ -13,16 +13,16 @@ import pytest
 
 from holdfast.core.machines import JobState
 from tests.crash.limit_run import limited_ledger
-from tests.support.forkserver import Child, ForkServer
+from tests.support.forkserver import Child, ForkServer, shared_server
 
 pytestmark = pytest.mark.attack("faults")
 
-JOBS, CUSTOMERS, WORKERS, PATIENCE_S = 240, 6, 4, 60.0
+JOBS, CUSTOMERS, WORKERS, PATIENCE_S = 120, 6, 4, 60.0
 
 
 @pytest.fixture
 def forks() -> Iterator[ForkServer]:
-    with ForkServer("tests.crash.limit_run") as forks:
+    with shared_server("tests.crash.limit_run") as forks:
         yield forks
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.promises import Facts, require_all_done, require_promises
 from tests.support.roles import counting_ledger, create_effects
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.attack("faults")
 
 @pytest.fixture
 def forks() -> Iterator[ForkServer]:
-    with ForkServer("tests.support.roles") as forks:
+    with shared_server("tests.support.roles", "psycopg") as forks:
         yield forks
 
 

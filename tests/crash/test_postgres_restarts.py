@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.core.errors import StoreError, StoreUnavailableError
-from tests.support.forkserver import Child, ForkServer
+from tests.support.forkserver import Child, ForkServer, shared_server
 from tests.support.postgres import Server
 from tests.support.promises import Facts, require_all_done, require_promises
 from tests.support.roles import CLIENT, COUNT, counting_ledger, create_effects, noted, succeeded, wait_until
@@ -28,13 +28,13 @@ WORK = "tests.support.roles:work"
 
 @pytest.fixture
 def forks() -> Iterator[ForkServer]:
-    with ForkServer("tests.support.roles", "psycopg") as forks:
+    with shared_server("tests.support.roles", "psycopg") as forks:
         yield forks
 
 
 @pytest.fixture
-def ledger(pg_url: str) -> Iterator[Ledger]:
-    with counting_ledger(pg_url, lease_s=LEASE_S) as ledger:
+def ledger(new_postgres_ledger: str) -> Iterator[Ledger]:
+    with counting_ledger(new_postgres_ledger, lease_s=LEASE_S) as ledger:
         create_effects(ledger)
         yield ledger
 
@@ -118,11 +118,11 @@ def crash(server: Server, down_s: float, *, kill: bool = False) -> None:
 
 @pytest.mark.req("M-11", "M-13", "G-22")
 def test_a_fleet_lives_through_crashes_of_the_server(
-    forks: ForkServer, ledger: Ledger, pg_url: str, pg_server: Server, tmp_path: Path
+    forks: ForkServer, ledger: Ledger, new_postgres_ledger: str, pg_server: Server, tmp_path: Path
 ) -> None:
-    fleet = Fleet(forks, pg_url, tmp_path, jobs=300, pause_ms_max=16)
+    fleet = Fleet(forks, new_postgres_ledger, tmp_path, jobs=200, pause_ms_max=16)
     fleet.require_at_work(ledger)
-    disturb(SEED, 3, 1.0, lambda: crash(pg_server, 0.3))
+    disturb(SEED, 2, 1.0, lambda: crash(pg_server, 0.3))
     fleet.require_all_done(ledger)
     fleet.require_every_duty(ledger)
     fleet.require_alive()
@@ -134,9 +134,9 @@ def test_a_fleet_lives_through_crashes_of_the_server(
 @pytest.mark.slow
 @pytest.mark.req("M-11", "M-13", "G-22")
 def test_a_fleet_lives_through_many_crashes_of_the_server(
-    forks: ForkServer, ledger: Ledger, pg_url: str, pg_server: Server, tmp_path: Path
+    forks: ForkServer, ledger: Ledger, new_postgres_ledger: str, pg_server: Server, tmp_path: Path
 ) -> None:
-    fleet = Fleet(forks, pg_url, tmp_path, jobs=3000, pause_ms_max=24)
+    fleet = Fleet(forks, new_postgres_ledger, tmp_path, jobs=3000, pause_ms_max=24)
     fleet.require_at_work(ledger)
     turns = itertools.cycle([False, False, True])
     disturb(SEED + 1, 30, 1.2, lambda: crash(pg_server, 0.1, kill=next(turns)))
@@ -147,11 +147,11 @@ def test_a_fleet_lives_through_many_crashes_of_the_server(
 
 @pytest.mark.req("M-11", "M-13")
 def test_a_fleet_lives_through_the_loss_of_its_connections(
-    forks: ForkServer, ledger: Ledger, pg_url: str, tmp_path: Path
+    forks: ForkServer, ledger: Ledger, new_postgres_ledger: str, tmp_path: Path
 ) -> None:
-    fleet = Fleet(forks, pg_url, tmp_path, jobs=400, pause_ms_max=8)
+    fleet = Fleet(forks, new_postgres_ledger, tmp_path, jobs=200, pause_ms_max=8)
     fleet.require_at_work(ledger)
-    with psycopg.connect(pg_url, autocommit=True) as operator:
+    with psycopg.connect(new_postgres_ledger, autocommit=True) as operator:
 
         def drop() -> None:
             operator.execute(
@@ -159,7 +159,7 @@ def test_a_fleet_lives_through_the_loss_of_its_connections(
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
 
-        disturb(SEED, 12, 0.2, drop)
+        disturb(SEED, 6, 0.2, drop)
     fleet.require_all_done(ledger)
     fleet.require_alive()
     assert {line.split()[0] for line in noted(fleet.errors)} <= {"store_unavailable", "commit_unknown"}
@@ -195,10 +195,10 @@ def test_the_first_submit_after_a_restart_succeeds_whatever_the_pool_still_holds
     assert ledger.submit(COUNT, {"key": "first"}, client=CLIENT, key="first").is_new
 
 
-def test_opening_a_ledger_waits_for_nobody_and_locks_nobody_out(ledger: Ledger, pg_url: str) -> None:
+def test_opening_a_ledger_waits_for_nobody_and_locks_nobody_out(ledger: Ledger, new_postgres_ledger: str) -> None:
     ledger.submit(COUNT, {"key": "held"}, client=CLIENT, key="held")
-    with psycopg.connect(pg_url) as other:
+    with psycopg.connect(new_postgres_ledger) as other:
         other.execute("SELECT * FROM holdfast_jobs FOR UPDATE").fetchall()
         # Another transaction holds rows of the ledger; a worker that starts now must not mind.
-        with Ledger(pg_url) as second:
+        with Ledger(new_postgres_ledger) as second:
             assert [count.n for count in second.counts()] == [1]

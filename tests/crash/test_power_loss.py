@@ -19,7 +19,7 @@ from tests.support.power import STRACE, Disk, Image, Sync, Write, recorded
 pytestmark = pytest.mark.attack("faults")
 
 SEED = 20261115
-IMAGES, IMAGES_SLOW = 100, 10_000
+IMAGES, IMAGES_SLOW = 50, 10_000
 PROGRAM = """
 import sys
 from holdfast.store.sqlite.store import SqliteStore

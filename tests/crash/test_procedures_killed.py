@@ -17,7 +17,7 @@ from holdfast.governance.runs.procedure import run
 from holdfast.store import Store, open_store
 from tests.crash.procedure_run import BOOKS, WHO, fill, make
 from tests.governance.shelves import essence
-from tests.support.forkserver import Child, ForkServer
+from tests.support.forkserver import Child, ForkServer, shared_server
 from tests.support.roles import noted, wait_until
 
 pytestmark = pytest.mark.attack("faults")
@@ -28,9 +28,9 @@ ROLE = "tests.crash.procedure_run"
 ON_SHELVES = "SELECT root, book FROM shelf ORDER BY root, book"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> Iterator[ForkServer]:
-    with ForkServer(ROLE, "psycopg") as server:
+    with shared_server(ROLE, "psycopg") as server:
         yield server
 
 
@@ -99,7 +99,7 @@ def kill_at_each(server: ForkServer, url: str, directory: Path, points: list[int
 @pytest.mark.req("L-08", "L-09", "L-10", "L-21")
 @pytest.mark.parametrize(
     "ledger_url, n",
-    [("sqlite", 10), pytest.param("postgres", 4, marks=pytest.mark.pg)],
+    [("sqlite", 6), pytest.param("postgres", 2, marks=pytest.mark.pg)],
     indirect=["ledger_url"],
     ids=["sqlite", "postgres"],
 )

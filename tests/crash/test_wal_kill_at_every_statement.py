@@ -17,7 +17,7 @@ from holdfast.compat import EntryStatus, Wal
 from holdfast.engine.world import World
 from holdfast.testing import VirtualClock
 from tests.crash.wal_run import COMPLETED, EFFECTS, FAILED, KEYS, LEASE_S, append, carry_out, log_on, retry
-from tests.support.forkserver import Child, ForkServer
+from tests.support.forkserver import Child, ForkServer, shared_server
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import noted
 
@@ -27,9 +27,9 @@ SEED = 20261115
 WHOLE = "whole"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> Iterator[ForkServer]:
-    with ForkServer("tests.crash.wal_run") as server:
+    with shared_server("tests.crash.wal_run") as server:
         yield server
 
 
@@ -175,7 +175,7 @@ def test_a_kill_at_some_statements_loses_nothing_and_repeats_nothing(
     server: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
     bench = Bench(server, ledger_url, tmp_path)
-    assert kill_at_each(bench, "statement", 25 if bench.is_file else 10) > 150
+    assert kill_at_each(bench, "statement", 10 if bench.is_file else 4) > 150
 
 
 @WAL_CLAUSES

@@ -23,7 +23,7 @@ from holdfast.store import Declared, create_store
 from holdfast.testing import VirtualClock, virtual_world
 from tests.engine import fleet
 from tests.engine.working import drained, excuses
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import noted, wait_until
 
@@ -359,9 +359,9 @@ def test_a_handler_in_another_process_is_the_one_of_the_version(sqlite_url: str)
 JOBS = 30
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def forks() -> Iterator[ForkServer]:
-    with ForkServer("tests.engine.fleet", "psycopg") as forks:
+    with shared_server("tests.engine.fleet", "psycopg") as forks:
         yield forks
 
 

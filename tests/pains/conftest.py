@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import Ledger
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.roles import counting_ledger, create_effects
 
 LEASE_S = 3.0  # so that a busy machine does not make a heartbeat come too late
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def forks() -> Iterator[ForkServer]:
-    with ForkServer("tests.support.roles", "psycopg") as forks:
+    with shared_server("tests.support.roles", "psycopg") as forks:
         yield forks
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Execution, Ledger, Worker
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.promises import Facts, require_all_done, require_promises
 from tests.support.roles import NO_DELAY, create_effects, note, noted, stage_effect, wait_until
 
@@ -22,7 +22,7 @@ STARVED_S = 5
 
 @pytest.fixture
 def forks() -> Iterator[ForkServer]:
-    with ForkServer(__name__, "psycopg") as forks:
+    with shared_server(__name__, "psycopg") as forks:
         yield forks
 
 

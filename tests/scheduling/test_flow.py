@@ -17,7 +17,7 @@ from holdfast.explain.explanation import Finding
 from holdfast.governance.releases import release
 from holdfast.scheduling.batches import find
 from holdfast.testing import VirtualClock, drain
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.roles import wait_until
 
 CALLS = 12
@@ -26,7 +26,7 @@ KILLS = 8
 
 @pytest.fixture
 def server() -> Iterator[ForkServer]:
-    with ForkServer("tests.scheduling.test_flow", "psycopg") as server:
+    with shared_server("tests.scheduling.test_flow", "psycopg") as server:
         yield server
 
 

@@ -14,7 +14,7 @@ from holdfast.core.records import time_text
 from holdfast.scheduling import Firer, Missed, Schedule, Schedules
 from holdfast.scheduling.firer import TICKS_KEPT
 from holdfast.testing import VirtualClock, virtual_world
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.roles import wait_until
 
 TICKS = 1000
@@ -24,7 +24,7 @@ KILLS = 6
 
 @pytest.fixture
 def server() -> Iterator[ForkServer]:
-    with ForkServer("tests.scheduling.test_race", "psycopg") as server:
+    with shared_server("tests.scheduling.test_race", "psycopg") as server:
         yield server
 
 

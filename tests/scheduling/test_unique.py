@@ -15,7 +15,7 @@ from holdfast.core.machines import JobState
 from holdfast.explain.explain import explain
 from holdfast.store import Lease
 from holdfast.testing import VirtualClock, drain
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 
 RACERS = 4
 ROUNDS = 40
@@ -23,7 +23,7 @@ ROUNDS = 40
 
 @pytest.fixture
 def server() -> Iterator[ForkServer]:
-    with ForkServer("tests.scheduling.test_unique", "psycopg") as server:
+    with shared_server("tests.scheduling.test_unique", "psycopg") as server:
         yield server
 
 

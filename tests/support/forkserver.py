@@ -3,8 +3,8 @@
 A fork takes a few milliseconds, a start of Python hundreds, so a test can kill hundreds of children.
 
 Invariants: the server has one thread and no ledger, so a child inherits no lock and no connection; only the server
-signals and reaps, so a signal never reaches another process with a reused id; no child outlives the server, and the
-server does not outlive the test.
+signals and reaps, so a signal never reaches another process with a reused id; no child outlives the server or the
+block that borrowed it, and no server outlives the process that started it.
 
 A role is a function `module:name` that takes keyword arguments of JSON types. An exception is written to the
 server's log; the child then exits with 1. A child that is killed by signal n has the status -n.
@@ -12,6 +12,7 @@ server's log; the child then exits with 1. A child that is killed by signal n ha
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import json
@@ -24,6 +25,9 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -114,6 +118,26 @@ class ForkServer:
         self._log.close()
 
 
+@contextmanager
+def shared_server(*modules: str) -> Iterator[ForkServer]:
+    """Yield a server that all tests of this process share; its children are killed when the block ends.
+
+    To start one takes half a second of CPU. Its log has what the children of earlier tests wrote, too.
+    """
+    server = _started(modules)
+    try:
+        yield server
+    finally:
+        server.request(do="end_all")
+
+
+@cache
+def _started(modules: tuple[str, ...]) -> ForkServer:
+    server = ForkServer(*modules)
+    atexit.register(server.close)
+    return server
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # In the server
 
@@ -128,6 +152,9 @@ class _Server:
             request = json.loads(line)
             answer = getattr(self, request.pop("do"))(**request)
             print(json.dumps(answer), flush=True)
+        self.end_all()
+
+    def end_all(self) -> None:
         for pid in list(self._pidfds):
             self.signal(pid, signal.SIGKILL)
             self.wait(pid, 10)
