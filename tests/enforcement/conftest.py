@@ -1,6 +1,7 @@
 """Ledgers to be attacked: one shared by all tests that roll back, and a fresh one for those that commit.
 
-Invariants: a `client` never commits, so the shared ledger is as new for every test.
+Invariants: a `client` never commits, so the shared ledger is as new for every test; its connection goes from test to
+test, because a new one reads the whole schema and compiles every trigger, unless a test has changed its session.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast.store import create_store
@@ -34,15 +36,24 @@ def shared_postgres(pg_server: Server) -> str:
     return url
 
 
-@pytest.fixture
-def sqlite_client(shared_sqlite: str) -> Iterator[Client]:
-    yield from _rolled_back(shared_sqlite)
+@pytest.fixture(scope="session")
+def kept() -> Iterator[dict[str, Client]]:
+    """The clients of the shared ledgers, by URL, while no test uses them."""
+    clients: dict[str, Client] = {}
+    yield clients
+    for client in clients.values():
+        client.close()
 
 
 @pytest.fixture
-def postgres_client(shared_postgres: str, pg_server: Server) -> Iterator[Client]:
+def sqlite_client(shared_sqlite: str, kept: dict[str, Client]) -> Iterator[Client]:
+    yield from _rolled_back(shared_sqlite, kept)
+
+
+@pytest.fixture
+def postgres_client(shared_postgres: str, pg_server: Server, kept: dict[str, Client]) -> Iterator[Client]:
     pg_server.start()
-    yield from _rolled_back(shared_postgres)
+    yield from _rolled_back(shared_postgres, kept)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
@@ -72,7 +83,24 @@ def committing(ledger: str) -> Iterator[Client]:
     client.close()
 
 
-def _rolled_back(url: str) -> Iterator[Client]:
-    client = Client(url)
+def _rolled_back(url: str, kept: dict[str, Client]) -> Iterator[Client]:
+    client = _begun(url, kept)
+    begun = client.begun
     yield client
-    client.close()
+    if client.begun == begun and client.in_transaction and not client.settings_changed:
+        client.rollback()
+        kept[url] = client
+    else:
+        client.close()
+
+
+def _begun(url: str, kept: dict[str, Client]) -> Client:
+    client = kept.pop(url, None)
+    if client is not None:
+        try:
+            client.begin()
+        except psycopg.OperationalError:  # the server was started again
+            client.close()
+        else:
+            return client
+    return Client(url)

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from holdfast.core.machine import Machine, Path
 from holdfast.core.machines import (
@@ -77,10 +78,19 @@ class Client:
         else:
             self.connection = psycopg.connect(url, autocommit=True)
             self.connection.execute("SET timezone TO 'Asia/Kathmandu'")  # a shell is not always in UTC
+        self.begun = 0
+        self.settings_changed = False  # of the session, which no rollback undoes
         self.begin()
 
     def begin(self) -> None:
         self.connection.execute("BEGIN")
+        self.begun += 1
+
+    @property
+    def in_transaction(self) -> bool:
+        if self.dialect == "sqlite":
+            return bool(self.connection.in_transaction)
+        return self.connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
     def commit(self) -> None:
         self.connection.execute("COMMIT")
@@ -93,6 +103,8 @@ class Client:
 
     def run(self, sql: str, *params: object) -> list[tuple[Any, ...]]:
         """Run one statement, with `?` for each parameter, and return its rows."""
+        if self.dialect == "sqlite" and sql.startswith(("PRAGMA", "ATTACH")):
+            self.settings_changed = True
         if self.dialect == "postgres" and params:
             sql = sql.replace("%", "%%").replace("?", "%s")
         cursor = self.connection.execute(sql, params) if params else self.connection.execute(sql)
@@ -133,6 +145,15 @@ class Client:
                 self.run(sql, *params)
         except (sqlite3.Error, psycopg.Error) as error:
             return refusal_of(error)
+        return None
+
+    def verdict(self, sql: str, *params: object) -> str | None:
+        """Try one statement, and undo it in any case; return the code it is refused with, or None."""
+        with self.undone():
+            try:
+                self.run(sql, *params)
+            except (sqlite3.Error, psycopg.Error) as error:
+                return refusal_of(error)
         return None
 
     def journal(self, machine: str, subject: int) -> list[dict[str, Any]]:

@@ -239,10 +239,9 @@ def test_a_ledger_whose_door_stands_open_is_not_opened(sqlite_url: str) -> None:
     assert caught.value.context == {"differs": [DOOR_OPEN]}
 
 
-def test_the_door_of_another_transaction_opens_nothing(pg_url: str) -> None:
+def test_the_door_of_another_transaction_opens_nothing(new_postgres_ledger: str) -> None:
     """On PostgreSQL two transactions write at once; a door belongs to one of them."""
-    create_store(pg_url).close()
-    one, other = Client(pg_url), Client(pg_url)
+    one, other = Client(new_postgres_ledger), Client(new_postgres_ledger)
     hand = Hand(one)
     job = hand.put(JOB, JobState.SUCCEEDED)
     one.commit()

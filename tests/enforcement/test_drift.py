@@ -190,14 +190,13 @@ def test_a_tampered_trigger_is_named_and_mended_on_sqlite(sqlite_url: str, how: 
 
 
 @pytest.mark.parametrize("how", POSTGRES_TAMPERINGS)
-def test_a_tampered_trigger_or_function_is_named_and_mended_on_postgres(pg_url: str, how: str) -> None:
+def test_a_tampered_trigger_or_function_is_named_and_mended_on_postgres(new_postgres_ledger: str, how: str) -> None:
     statements, names = POSTGRES_TAMPERINGS[how]
-    create_store(pg_url).close()
-    before = schema(pg_url)
+    before = schema(new_postgres_ledger)
     executions = generated("postgres", "view")["holdfast_executions"].partition(" AS\n")[2].replace("{schema}", "")
-    tamper(pg_url, *(statement.replace("{executions}", executions) for statement in statements))
-    assert drift_of(pg_url) == names
-    assert mended(pg_url, before)
+    tamper(new_postgres_ledger, *(statement.replace("{executions}", executions) for statement in statements))
+    assert drift_of(new_postgres_ledger) == names
+    assert mended(new_postgres_ledger, before)
 
 
 EXTRA = {
@@ -220,20 +219,18 @@ def test_a_trigger_under_our_name_that_is_not_ours_is_removed_by_migrate(ledger:
     assert mended(ledger, before)
 
 
-def test_a_guard_that_is_disabled_on_a_partition_alone_is_named(pg_url: str) -> None:
+def test_a_guard_that_is_disabled_on_a_partition_alone_is_named(new_postgres_ledger: str) -> None:
     """A partition has its own copies of the journal's triggers, which can be turned off one by one."""
-    create_store(pg_url).close()
-    before = schema(pg_url)
-    tamper(pg_url, "ALTER TABLE holdfast_journal_p0 DISABLE TRIGGER holdfast_journal_update")
-    assert drift_of(pg_url) != []
-    assert mended(pg_url, before)
+    before = schema(new_postgres_ledger)
+    tamper(new_postgres_ledger, "ALTER TABLE holdfast_journal_p0 DISABLE TRIGGER holdfast_journal_update")
+    assert drift_of(new_postgres_ledger) != []
+    assert mended(new_postgres_ledger, before)
 
 
-def test_a_dropped_index_that_enforces_is_named(pg_url: str) -> None:
+def test_a_dropped_index_that_enforces_is_named(new_postgres_ledger: str) -> None:
     """On PostgreSQL this index is all that keeps a key from being used twice."""
-    create_store(pg_url).close()
-    tamper(pg_url, "DROP INDEX holdfast_calls_key")
-    assert drift_of(pg_url) == ["holdfast_calls_key"]
+    tamper(new_postgres_ledger, "DROP INDEX holdfast_calls_key")
+    assert drift_of(new_postgres_ledger) == ["holdfast_calls_key"]
 
 
 @pytest.mark.parametrize("machine", MACHINES)

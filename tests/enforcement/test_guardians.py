@@ -208,10 +208,9 @@ def test_a_row_that_was_archived_cannot_be_written_again(client: Client, hand: H
     assert client.refusal(f"{text[0]} VALUES ({marks})", *row) == Refusal.WRITTEN_BY_HAND
 
 
-def test_a_move_is_not_told_again_beyond_the_edge_of_a_partition(pg_url: str) -> None:
+def test_a_move_is_not_told_again_beyond_the_edge_of_a_partition(new_postgres_ledger: str) -> None:
     """Unique indexes of partitions do not see each other: the record itself tells that its move is over."""
-    create_store(pg_url).close()
-    committing = Client(pg_url)
+    committing = Client(new_postgres_ledger)
     hand = Hand(committing)
     job = hand.put(JOB, JobState.RUNNING)
     committing.run("SELECT setval('holdfast_journal_seq', 15000000)")
@@ -238,13 +237,12 @@ def test_a_move_is_not_told_again_beyond_the_edge_of_a_partition(pg_url: str) ->
     assert committing.refusal("TRUNCATE holdfast_journal_p1") == Refusal.NEVER_DELETED
     committing.rollback()
     committing.close()
-    open_store(pg_url).close()
+    open_store(new_postgres_ledger).close()
 
 
-def test_a_move_told_twice_by_its_own_transaction_in_two_partitions_is_found_by_check(pg_url: str) -> None:
+def test_a_move_told_twice_by_its_own_transaction_in_two_partitions_is_found_by_check(new_postgres_ledger: str) -> None:
     """What no unique index and no look-up can refuse: the record has just moved so, and the other row is elsewhere."""
-    create_store(pg_url).close()
-    committing = Client(pg_url)
+    committing = Client(new_postgres_ledger)
     committing.run("SELECT setval('holdfast_journal_seq', 15000000)")
     committing.commit()
     with connect(committing.url) as store, store.transaction() as transaction:
@@ -260,7 +258,7 @@ def test_a_move_told_twice_by_its_own_transaction_in_two_partitions_is_found_by_
     committing.run("INSERT INTO mine VALUES (1)")
     committing.commit()
     committing.close()
-    with open_store(pg_url) as store:
+    with open_store(new_postgres_ledger) as store:
         found = [(finding.invariant, finding.subject) for finding in check(store).violations]
     assert ("journal_continuous", f"JOB {job}") in found
 

@@ -85,8 +85,7 @@ class Trial:
 
     def refusal(self, event: str, target: str, edges: int) -> str | None:
         """Return the code that a write is refused with; None if it passes. Nothing is left of it."""
-        with self.client.undone():
-            return self.client.refusal(*self.write(event, target, edges))
+        return self.client.verdict(*self.write(event, target, edges))
 
     def journalled(self, event: str, target: str, edges: int) -> Edges:
         """Carry out a write that is not refused; return the edges it is journalled with, and leave nothing of it."""
@@ -251,8 +250,7 @@ def test_a_job_and_its_attempt_move_together_or_not_at_all(hand: Hand, source: P
             listed = joint_path(source, event, target)
             taken += listed is not None
             for edges in JOINT_EDGES:
-                with client.undone():
-                    refusal = client.refusal(*joint_write(job, event, target, edges, **signature))
+                refusal = client.verdict(*joint_write(job, event, target, edges, **signature))
                 expected: set[str | None] = {None} if edges == listed else {Refusal.ILLEGAL_EDGE}
                 if edges == 0 and target[0] != state:
                     expected = {Refusal.UNSIGNED}
