@@ -250,7 +250,7 @@ class Historian:
 def test_any_history_is_told_as_it_was_seen(verbs: Verbs) -> None:
     """Counts are exact at every moment; of a job and its executions, all that is told is what was seen then."""
 
-    @settings(max_examples=15 if settings.get_current_profile_name() != "prove" else 200, phases=phases())
+    @settings(max_examples=settings().max_examples // 5, phases=phases())
     @given(history=HISTORY)
     def check(history: list[tuple[str, int, float]]) -> None:
         historian = Historian(verbs)

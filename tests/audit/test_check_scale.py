@@ -13,8 +13,6 @@ from holdfast.core.commands import Complete, Fail
 from holdfast.store import Lease, Store, Submission, create_store
 from holdfast.testing import VirtualClock
 
-BATCH = 100
-
 
 def grow(store: Store[Any], clock: VirtualClock, first: int, last: int) -> None:
     """Add jobs that succeeded, half of them at their second attempt."""
@@ -35,24 +33,25 @@ def grow(store: Store[Any], clock: VirtualClock, first: int, last: int) -> None:
             return
 
 
-def peak_bytes(store: Store[Any]) -> int:
+def peak_bytes(store: Store[Any], batch: int) -> int:
     tracemalloc.start()
     try:
-        assert check(store, batch=BATCH).violations == ()
+        assert check(store, batch=batch).violations == ()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
 
-def test_memory_does_not_grow_with_the_ledger(ledger_url: str) -> None:
+@pytest.mark.parametrize("page", [40, pytest.param(100, marks=pytest.mark.slow)])
+def test_memory_does_not_grow_with_the_ledger(ledger_url: str, page: int) -> None:
     clock = VirtualClock()
     with create_store(ledger_url, clock) as store:
-        grow(store, clock, 0, 300)
+        grow(store, clock, 0, 3 * page)
         check(store, batch=10)  # what is cached is cached, and what is prepared is prepared
-        small = peak_bytes(store)
-        grow(store, clock, 300, 1200)
-        large = peak_bytes(store)
-    assert large < small * 1.5, f"{small} bytes for 300 jobs, {large} for 1200"
+        small = peak_bytes(store, page)
+        grow(store, clock, 3 * page, 12 * page)
+        large = peak_bytes(store, page)
+    assert large < small * 1.5, f"{small} bytes for {3 * page} jobs, {large} for {12 * page}"
 
 
 @pytest.mark.slow

@@ -46,9 +46,8 @@ def by_hand(url: str, *statements: str) -> None:
 # The schema
 
 
-def test_the_constraints_that_are_listed_are_those_of_a_new_ledger(pg_url: str) -> None:
-    create_store(pg_url).close()
-    with psycopg.connect(pg_url) as session:
+def test_the_constraints_that_are_listed_are_those_of_a_new_ledger(new_postgres_ledger: str) -> None:
+    with psycopg.connect(new_postgres_ledger) as session:
         assert present(session, "public") == (CONSTRAINTS, NOT_NULL)
 
 
@@ -66,10 +65,10 @@ def test_the_constraints_that_are_listed_are_those_of_a_new_ledger(pg_url: str) 
         ("holdfast_steps DISABLE TRIGGER ALL", "TABLE holdfast_steps"),
     ],
 )
-def test_a_constraint_that_was_dropped_is_found(pg_url: str, statement: str, subject: str) -> None:
-    with create_store(pg_url) as store:
+def test_a_constraint_that_was_dropped_is_found(new_postgres_ledger: str, statement: str, subject: str) -> None:
+    with create_store(new_postgres_ledger) as store:
         assert found_in(store) == {}
-        by_hand(pg_url, f"ALTER TABLE {statement}")
+        by_hand(new_postgres_ledger, f"ALTER TABLE {statement}")
         assert ("database", subject) in found_in(store)
         assert {name for name, _ in found_in(store)} <= {"database", "enforcement"}
 

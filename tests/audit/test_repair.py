@@ -242,7 +242,7 @@ def test_two_hundred_draws_are_found_and_repaired_on_sqlite(
     on_a_copy(rich_sqlite, rich_clock, names)
 
 
-@settings(max_examples=60, derandomize=not PROVING)
+@settings(max_examples=60 if PROVING else 12, derandomize=not PROVING)
 @given(names=DRAWS)
 def test_corruptions_together_are_found_and_repaired_on_sqlite(
     rich_sqlite: tuple[Path, Rich], rich_clock: VirtualClock, names: list[str]
@@ -258,7 +258,7 @@ def on_a_copy(original: tuple[Path, Rich], rich_clock: VirtualClock, names: list
         repaired_together(f"sqlite:///{copy}", rich, rich_clock, names)
 
 
-@settings(max_examples=6, derandomize=not PROVING)
+@settings(max_examples=6 if PROVING else 3, derandomize=not PROVING)
 @given(names=DRAWS)
 def test_corruptions_together_are_found_and_repaired_on_postgres(
     pg_server: Server, rich_postgres: tuple[str, Rich], rich_clock: VirtualClock, names: list[str]

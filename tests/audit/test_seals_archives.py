@@ -174,9 +174,11 @@ def test_a_row_that_was_put_into_an_archived_block(ledger_url: str, clock: Virtu
 
 
 @pytest.mark.req("G-23")
-def test_blocks_that_lie_across_the_edge_of_a_partition(pg_url: str, clock: VirtualClock, folder: Path) -> None:
+def test_blocks_that_lie_across_the_edge_of_a_partition(
+    new_postgres_ledger: str, clock: VirtualClock, folder: Path
+) -> None:
     """The first partition goes with some rows of a block; the others stay, and are held to the file."""
-    with create_store(pg_url, clock) as store:
+    with create_store(new_postgres_ledger, clock) as store:
         with store.transaction() as transaction:
             transaction.execute(f"SELECT setval('holdfast_journal_seq', {EDGE - 11})")
             transaction.retention.extend_journal()
@@ -193,15 +195,15 @@ def test_blocks_that_lie_across_the_edge_of_a_partition(pg_url: str, clock: Virt
         for report in (verify(store), verify(store, archives=folder)):
             assert kinds(report) == []
             assert report.archived == across.rows
-    with guards_off(pg_url) as client:
+    with guards_off(new_postgres_ledger) as client:
         client.run("UPDATE holdfast_journal SET actor = 'other' WHERE seq = ?", EDGE + 2)
-    with create_store(pg_url, clock) as store:
+    with create_store(new_postgres_ledger, clock) as store:
         assert kinds(verify(store)) == []  # what cannot be told without the file
         [problem] = verify(store, archives=folder).problems
         assert (problem.kind, problem.seal) == ("block_differs", 1)
-    with guards_off(pg_url) as client:
+    with guards_off(new_postgres_ledger) as client:
         client.run("DELETE FROM holdfast_journal WHERE seq = ?", EDGE + 2)
-    with create_store(pg_url, clock) as store:
+    with create_store(new_postgres_ledger, clock) as store:
         assert kinds(verify(store, archives=folder)) == [("block_differs", 1)]
 
 

@@ -61,8 +61,8 @@ class Held:
 
 
 @pytest.fixture
-def store(pg_url: str) -> Iterator[Store[Any]]:
-    with create_store(pg_url) as opened:
+def store(new_postgres_ledger: str) -> Iterator[Store[Any]]:
+    with create_store(new_postgres_ledger) as opened:
         yield opened
 
 
@@ -256,7 +256,7 @@ STEP = st.one_of(
 
 
 @pytest.mark.req("G-23")
-@settings(max_examples=25, phases=phases())
+@settings(max_examples=settings().max_examples // 4, phases=phases())
 @given(steps=st.lists(STEP, min_size=5, max_size=25), window=st.sampled_from([1, 10, 1000]))
 def test_any_interleaving(store: Store[Any], steps: list[tuple[str, int, int]], window: int) -> None:
     held = [Held(store) for _ in range(3)]

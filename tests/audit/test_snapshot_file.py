@@ -323,7 +323,7 @@ def test_rows_of_an_archived_block_may_be_gone(sound: Path, tmp_path: Path) -> N
     assert first_flaw(caught.value) == ("count", 5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_no_changed_byte_goes_unnoticed(sound: Path, data: st.DataObject) -> None:
     text = b"".join(lines_of(sound))
@@ -334,7 +334,7 @@ def test_no_changed_byte_goes_unnoticed(sound: Path, data: st.DataObject) -> Non
         verify(path)
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_no_changed_or_missing_byte_of_the_packed_file_goes_unnoticed(sound: Path, data: st.DataObject) -> None:
     packed = sound.read_bytes()

@@ -25,11 +25,11 @@ INSERT = "INSERT INTO orders (n) VALUES (1)"
 
 
 @pytest.fixture
-def on_postgres(pg_url: str) -> Iterator[Ledger]:
-    database = Database(pg_url)
+def on_postgres(new_postgres_ledger: str) -> Iterator[Ledger]:
+    database = Database(new_postgres_ledger)
     database.run("CREATE TABLE orders (n integer NOT NULL)")
     database.close()
-    with Ledger(pg_url) as ledger:
+    with Ledger(new_postgres_ledger) as ledger:
         ledger.counts()
         yield ledger
 

@@ -136,8 +136,8 @@ def on_sqlite(sqlite_url: str) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def on_postgres(pg_url: str) -> Iterator[Ledger]:
-    with Ledger(pg_url) as ledger:
+def on_postgres(new_postgres_ledger: str) -> Iterator[Ledger]:
+    with Ledger(new_postgres_ledger) as ledger:
         yield ledger
         assert states(ledger) == []
 
@@ -175,9 +175,9 @@ def test_sqlite_a_transaction_that_read_too_early_is_told_so(sqlite_url: str) ->
         assert states(ledger) == ["quarantined"]
 
 
-def test_postgres_refuses_what_is_unfit(on_postgres: Ledger, pg_url: str, pg_server: Server) -> None:
+def test_postgres_refuses_what_is_unfit(on_postgres: Ledger, new_postgres_ledger: str, pg_server: Server) -> None:
     on_postgres.counts()
-    with psycopg.connect(pg_url, autocommit=True) as connection:
+    with psycopg.connect(new_postgres_ledger, autocommit=True) as connection:
         refuses(on_postgres, connection, "transaction")
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         refuses(on_postgres, connection, "isolation")
@@ -206,8 +206,8 @@ def test_postgres_refuses_what_is_unfit(on_postgres: Ledger, pg_url: str, pg_ser
         pg_server.drop_database(other_url)
 
 
-def test_postgres_psycopgs_own_transaction_block_is_fit(pg_url: str) -> None:
-    with Ledger(pg_url) as ledger, psycopg.connect(pg_url, autocommit=True) as connection:
+def test_postgres_psycopgs_own_transaction_block_is_fit(new_postgres_ledger: str) -> None:
+    with Ledger(new_postgres_ledger) as ledger, psycopg.connect(new_postgres_ledger, autocommit=True) as connection:
         with connection.transaction():
             ledger.submit("noop", connection=connection)
         with suppress(RuntimeError), connection.transaction():

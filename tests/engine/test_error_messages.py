@@ -157,7 +157,10 @@ pieces = st.sampled_from([MARK, TRACE, FRAMES, "\n", f" token={HIDDEN} ", "  + E
 
 
 @pytest.mark.req("K-05", "K-13")
-@settings(max_examples=10, phases=(Phase.explicit, Phase.reuse, Phase.generate))  # a ledger that grows shrinks badly
+@settings(
+    max_examples=settings().max_examples // 8,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # a ledger that grows shrinks badly
+)
 @given(text=st.lists(pieces | st.text(max_size=20), max_size=8).map("".join))
 def test_no_text_gets_in_as_it_should_not(ways: Ways, database: Database, text: str) -> None:
     ways.take_all(text)

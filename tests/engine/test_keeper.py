@@ -251,10 +251,10 @@ def test_a_worker_that_leaves_retention_to_others_does_not_collect(real: Ledger)
     assert not real.job(receipt.job_id).slimmed
 
 
-def test_a_worker_adds_the_journals_next_partition(pg_url: str) -> None:
-    with Ledger(pg_url) as ledger:
+def test_a_worker_adds_the_journals_next_partition(new_postgres_ledger: str) -> None:
+    with Ledger(new_postgres_ledger) as ledger:
         ledger.store  # noqa: B018 - makes it
-        with psycopg.connect(pg_url) as shell:
+        with psycopg.connect(new_postgres_ledger) as shell:
             shell.execute("SELECT setval('holdfast_journal_seq', 19999995, false)")
         with working(ledger, periods=only(extend_s=0.05)):
             eventually(lambda: query(ledger, "SELECT to_regclass('holdfast_journal_p1')::text") != [(None,)])

@@ -35,10 +35,10 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def ledger(pg_url: str, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+def ledger(new_postgres_ledger: str, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
     # So long that a statement that waited for a lock can be told from one that a busy machine made slow.
     monkeypatch.setattr("holdfast.store.postgres.store.LOCK_S", 60)
-    with Ledger(pg_url, world=virtual_world(clock)) as ledger:
+    with Ledger(new_postgres_ledger, world=virtual_world(clock)) as ledger:
         yield ledger
 
 

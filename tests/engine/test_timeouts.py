@@ -23,7 +23,7 @@ from holdfast.core.machines import JobState
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.outcome import Raised, Returned, Then
-from holdfast.store import Lease, create_store, open_store
+from holdfast.store import Lease, open_store
 from holdfast.store.postgres.connection import LedgerConnection
 from holdfast.testing import VirtualClock
 from tests.engine import handlers
@@ -332,7 +332,9 @@ def test_an_ending_that_waited_is_written_under_the_lease_as_it_is_now(
     assert isinstance(task.outcome, Move)
 
 
-def test_the_time_of_a_distant_server_is_never_behind(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_distant_server_is_never_behind(
+    new_postgres_ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Distant(LedgerConnection):
         """A connection whose every answer is long on its way."""
 
@@ -341,9 +343,8 @@ def test_the_time_of_a_distant_server_is_never_behind(pg_url: str, monkeypatch: 
             time.sleep(0.02)
             return cursor
 
-    create_store(pg_url).close()
     monkeypatch.setattr("holdfast.store.postgres.store.LedgerConnection", Distant)
-    with open_store(pg_url) as store:
+    with open_store(new_postgres_ledger) as store:
         with store.reading() as reading:
             [[at]] = reading.execute("SELECT clock_timestamp()")
         assert store.now() - at >= timedelta(seconds=0.02)

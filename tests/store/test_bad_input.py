@@ -378,14 +378,13 @@ def test_a_wrong_password_is_never_shown(opener: Opener, pg_server: Server, pg_u
         admin.close()
 
 
-def test_a_role_that_may_not_write(pg_url: str) -> None:
-    create_store(pg_url).close()
-    with psycopg.connect(pg_url, autocommit=True) as admin:
+def test_a_role_that_may_not_write(new_postgres_ledger: str) -> None:
+    with psycopg.connect(new_postgres_ledger, autocommit=True) as admin:
         admin.execute("CREATE ROLE reader LOGIN")
         try:
             admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
             with (
-                open_store(pg_url.replace("postgres@", "reader@")) as store,
+                open_store(new_postgres_ledger.replace("postgres@", "reader@")) as store,
                 pytest.raises(StoreReadOnlyError) as caught,
                 store.transaction() as transaction,
             ):

@@ -15,7 +15,7 @@ from holdfast.store import Submission
 from holdfast.store.statements import statements
 from tests.store.verbs import Verbs
 
-PARKED = 100_000
+PARKED, PARKED_SLOW = 20_000, 100_000
 OF_LIMITS = re.compile(r"holdfast_slots|holdfast_buckets|limit_key")
 
 
@@ -73,9 +73,9 @@ def test_limited_jobs_have_the_journal_rows_of_others(verbs: Verbs) -> None:
 # -- with many parked jobs --------------------------------------------------------------------------------------------
 
 
-def park_many(verbs: Verbs, keys: int) -> None:
+def park_many(verbs: Verbs, keys: int, parked: int) -> None:
     """Write parked jobs as one set each into calls and jobs, with the columns of a submitted job."""
-    now, last = time_text(verbs.clock()), 999 + PARKED
+    now, last = time_text(verbs.clock()), 999 + parked
     series, source = "", f"generate_series(1000, {last}) n (i)"
     if verbs.store.dialect == "sqlite":
         series = f"WITH RECURSIVE n (i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < {last}) "
@@ -123,10 +123,11 @@ def _postgres_rows(verbs: Verbs, name: str, params: dict[str, object]) -> int:
 READS: dict[str, Callable[[Verbs, str, dict[str, object]], int]] = {"sqlite": _sqlite_steps, "postgres": _postgres_rows}
 
 
-@pytest.mark.parametrize("keys", [1, 100_000])
-def test_parked_jobs_cost_a_claim_nothing(verbs: Verbs, keys: int) -> None:
-    dialect = verbs.store.dialect
-    park_many(verbs, keys)
+@pytest.mark.parametrize("parked", [PARKED, pytest.param(PARKED_SLOW, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("one_key", [True, False])
+def test_parked_jobs_cost_a_claim_nothing(verbs: Verbs, one_key: bool, parked: int) -> None:
+    dialect, keys = verbs.store.dialect, 1 if one_key else parked
+    park_many(verbs, keys, parked)
     claim = {
         "state": "running", "status": "IN_PROGRESS", "edges": 1, "event": "claim", "owner": "w", "lease_s": 1.0,
         "queues": '["default"]', "leases": "{}", "begins": True, "n": 10, "move_id": "n", "token": 1,

@@ -166,9 +166,9 @@ def test_without_a_clock_of_its_own_a_store_keeps_real_time(ledger_url: str) -> 
 
 
 @pytest.mark.req("M-06", "G-13")
-def test_the_databases_clock_decides_about_leases_on_postgresql(pg_url: str) -> None:
+def test_the_databases_clock_decides_about_leases_on_postgresql(new_postgres_ledger: str) -> None:
     """A worker whose clock is an hour slow believes in its lease; the statement asks the server's clock and refuses."""
-    with create_store(pg_url) as store:
+    with create_store(new_postgres_ledger) as store:
         assert isinstance(store, PostgresStore)
         with store.transaction() as transaction:
             transaction.jobs.submit([Submission(operation="noop", payload="{}")], actor="client-1")

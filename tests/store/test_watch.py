@@ -159,18 +159,18 @@ def test_an_idle_watch_costs_nothing(sqlite_url: str) -> None:
 # -- PostgreSQL -------------------------------------------------------------------------------------------------------
 
 
-def test_a_watch_that_lost_its_connection_takes_another_and_looks(pg_url: str) -> None:
-    with Ledger(pg_url) as ledger, closing(ledger.store.watch()) as watch:
+def test_a_watch_that_lost_its_connection_takes_another_and_looks(new_postgres_ledger: str) -> None:
+    with Ledger(new_postgres_ledger) as ledger, closing(ledger.store.watch()) as watch:
         ledger.submit("noop")
         settle(watch)
-        with psycopg.connect(pg_url, autocommit=True) as connection:
+        with psycopg.connect(new_postgres_ledger, autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE query LIKE 'LISTEN%' AND datname = current_database()"
             )
         assert noticed(watch)  # what was announced meanwhile is not known
         settle(watch)
-        with Ledger(pg_url) as other:
+        with Ledger(new_postgres_ledger) as other:
             other.submit("noop")
         assert noticed(watch)
 
@@ -203,23 +203,23 @@ def test_polling_is_possible_on_what_fileno_returns(watch: Watch) -> None:
         assert poll.poll(0) == []
 
 
-def test_an_announcement_waits_for_no_sync_and_a_submit_does(pg_url: str) -> None:
-    with Ledger(pg_url) as ledger, closing(ledger.store.watch()) as watch:
+def test_an_announcement_waits_for_no_sync_and_a_submit_does(new_postgres_ledger: str) -> None:
+    with Ledger(new_postgres_ledger) as ledger, closing(ledger.store.watch()) as watch:
         settle(watch)
         ledger.submit("noop")
         assert noticed(watch)
         # The answer to the announcement is still to be read; the next user of the connection reads it first.
         with ledger.store.transaction() as transaction:
             assert transaction.execute("SHOW synchronous_commit") == [("on",)]
-        with psycopg.connect(pg_url) as connection:
+        with psycopg.connect(new_postgres_ledger) as connection:
             connection.execute(NOTIFY_TEXT.replace("$1", "'channel'").replace("$2", "'{q}'"))
             assert connection.execute("SHOW synchronous_commit").fetchone() == ("off",)
             connection.rollback()
             assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
 
 
-def test_an_announcement_whose_statement_was_discarded_loses_nothing_but_itself(pg_url: str) -> None:
-    with Ledger(pg_url) as ledger, closing(ledger.store.watch()) as watch:
+def test_an_announcement_whose_statement_was_discarded_loses_nothing_but_itself(new_postgres_ledger: str) -> None:
+    with Ledger(new_postgres_ledger) as ledger, closing(ledger.store.watch()) as watch:
         ledger.submit("noop")
         settle(watch)
         with ledger.store.transaction() as transaction:
@@ -231,10 +231,10 @@ def test_an_announcement_whose_statement_was_discarded_loses_nothing_but_itself(
         assert sum(count.n for count in ledger.counts()) == 3
 
 
-def test_a_connection_that_is_lost_after_an_announcement_is_replaced(pg_url: str) -> None:
-    with Ledger(pg_url) as ledger:
+def test_a_connection_that_is_lost_after_an_announcement_is_replaced(new_postgres_ledger: str) -> None:
+    with Ledger(new_postgres_ledger) as ledger:
         ledger.submit("noop")
-        with psycopg.connect(pg_url, autocommit=True) as connection:
+        with psycopg.connect(new_postgres_ledger, autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE application_name = 'holdfast' AND datname = current_database()"
