@@ -21,9 +21,15 @@ author = _project["authors"][0]["name"]
 release = version = _project["version"]
 project_copyright = author
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
 language = "en"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+# The pages of other projects, and types that are internal, are not part of this site.
+nitpick_ignore_regex = [(r"py:.*", r".*")]
 
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]

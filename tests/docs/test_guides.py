@@ -32,6 +32,14 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_console(DOCS / "limits.md", tmp_path, monkeypatch, steps_min=9)
 
 
+def test_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_console(DOCS / "sqlite.md", tmp_path, monkeypatch, steps_min=5)
+
+
+def test_erasing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_console(DOCS / "erasing.md", tmp_path, monkeypatch, steps_min=8)
+
+
 def test_unique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_console(DOCS / "unique.md", tmp_path, monkeypatch, steps_min=5)
 

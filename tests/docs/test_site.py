@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from tests.support.guides import DOCS
 
 _TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -52,3 +53,9 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run([*build, DOCS, tmp_path / "site"], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "index.html").exists()
+
+
+def test_the_reference_has_every_public_name_once() -> None:
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\.\. auto(?:class|function|exception):: (\w+)$", text, re.MULTILINE)
+    assert sorted(documented) == sorted(set(holdfast.__all__) - {"__version__"})

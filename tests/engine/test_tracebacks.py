@@ -207,8 +207,12 @@ def test_one_line_is_logged_for_a_failure(
     job_id = failing.submit("fail").job_id
     with caplog.at_level(logging.WARNING, logger="holdfast"):
         drain(failing, until=clock.after(3600))
-    lines = [record.getMessage() for record in caplog.records if f"job {job_id}" in record.getMessage()]
-    assert len(lines) == 2, lines
+    records = [vars(record) for record in caplog.records if f"job {job_id}" in record.getMessage()]
+    fields = ("job_id", "operation", "attempt", "error_code")
+    assert [tuple(record[name] for name in fields) for record in records] == [
+        (job_id, "fail", attempt, "marker_of_the_frame") for attempt in (1, 2)
+    ]
+    lines = [record["message"] for record in records]
     for line in lines:
         assert "\n" not in line
         assert "test_tracebacks.py:" in line

@@ -98,4 +98,7 @@ def log_failure(running: HeldAttempt, task: EndTask) -> None:
     logger.warning(
         "job %s (%s): attempt %s failed%s: %s; %s",
         job.job_id, job.operation, running.attempt, f" at {place}" if place else "", command.message, then,
+        extra={
+            "job_id": job.job_id, "operation": job.operation, "attempt": running.attempt, "error_code": command.code,
+        },
     )  # fmt: skip
