@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from email.message import Message
 from random import Random
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -191,10 +193,10 @@ def test_the_delay_is_jittered_by_the_worlds_randomness(ledger_url: str, clock: 
 
 @pytest.mark.req("G-20", "K-36")
 def test_a_permanent_failure_goes_straight_to_quarantine(ledger: Ledger, clock: VirtualClock, fail: Fail) -> None:
-    failing = fail(FileNotFoundError("object a: not found"), retry=policy())
+    failing = fail(PermissionError("object a"), retry=policy())
     assert drain(ledger, until=clock.after(WEEK_S)) == 1
-    assert failing.ended == ("quarantined", 1, 0, "file_not_found_error")
-    assert ledger.job(failing.job_id).quarantine_code == "file_not_found_error"
+    assert failing.ended == ("quarantined", 1, 0, "permission_error")
+    assert ledger.job(failing.job_id).quarantine_code == "permission_error"
 
 
 @pytest.mark.req("G-20")
@@ -222,11 +224,11 @@ def test_what_passes_by_itself_has_a_larger_budget(ledger: Ledger, clock: Virtua
 
 @pytest.mark.req("G-20")
 def test_a_rate_limit_has_its_own_delay(ledger: Ledger, clock: VirtualClock, fail: Fail) -> None:
-    raises = [RuntimeError("429 Too Many Requests"), ValueError("x"), RuntimeError("quota exceeded")]
+    raises = [HTTPError("u", 429, "m", Message(), None), ValueError("x"), HTTPError("u", 429, "m", Message(), None)]
     failing = fail(*raises, retry=policy(rate_limit_delay_s=900))
     drain(ledger, until=clock.after(WEEK_S))
     assert failing.began_after_s() == [0, 900, 900 + 120, 900 + 120 + 900]
-    assert failing.ended == ("succeeded", 4, 0, "runtime_error")
+    assert failing.ended == ("succeeded", 4, 0, "http_error")
 
 
 @pytest.mark.req("G-20")

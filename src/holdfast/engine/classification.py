@@ -1,7 +1,8 @@
-"""What kind of failure an exception is: by its type, by its attributes, and only then by the words in its text.
+"""What kind of failure an exception is: by its type and by its attributes.
 
-Invariants: a number in the text of an exception decides nothing; an exception that has a status is judged by that
-status alone; of a table's patterns the first that matches counts. Imported with the first failure.
+Invariants: the text of an exception decides nothing; an exception that has a status is judged by that status alone. An
+application may read words by a table of its own, whose first pattern that matches counts. Imported with the first
+failure.
 """
 
 import errno
@@ -55,26 +56,15 @@ class WordTable(Generic[Kind]):
         return next((kind for kind, words in self._patterns if words.search(text)), None)
 
 
-_KINDS = WordTable(
-    {
-        _RATE_LIMITED: r"rate limit|too many requests|quota exceeded",
-        _PERMANENT: r"permission denied|access denied|authentication failed|invalid credentials|not found",
-        _TRANSIENT: r"time(d )?out|connection refused|temporar|unavailable|network",
-    }
-)
-
-
 def kind_of(error: BaseException) -> FailureKind:
-    """Return the kind of a failure: by the type, else by the status, else by the words that services use."""
+    """Return the kind of a failure: by the type, else by the status that it carries."""
     if isinstance(error, TimeoutError | ConnectionError | InterruptedError):
         return _TRANSIENT
     if isinstance(error, PermissionError):
         return _PERMANENT
     if isinstance(error, OSError) and (error.errno in _ERRNOS or _is_name_error(error)):
         return _TRANSIENT
-    if (kind := _by_status(error)) is not None:
-        return kind
-    return _KINDS.kind_of(str(error)) or FailureKind.UNKNOWN
+    return _by_status(error) or FailureKind.UNKNOWN
 
 
 def http_status(error: BaseException) -> int | None:

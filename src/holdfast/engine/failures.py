@@ -13,7 +13,7 @@ class FailureKind(StrEnum):
 
 
 def classify(error: BaseException) -> FailureKind:
-    """Return the kind of a failure: by its type, by the status that it carries, or by the words in its text."""
+    """Return the kind of a failure: by its type, or by the status that it carries."""
     from holdfast.engine.classification import kind_of  # noqa: PLC0415 - most attempts do not fail
 
     return kind_of(error)
