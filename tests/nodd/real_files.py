@@ -16,6 +16,7 @@ import lzma
 import os
 import random
 import re
+import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -35,7 +36,7 @@ from holdfast.nodd.units import OperatorVerdict, unit_of
 from tests.nodd.objects import MemorySource
 
 VARIABLE = "HOLDFAST_NOAA_FILES"
-LISTED = Path(__file__).parent / "real_files.tsv"
+LISTED, VOLUMES = (Path(__file__).parent / f"real_{name}.tsv" for name in ("files", "volumes"))
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 ERROR_PAGE = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>\n'
@@ -43,20 +44,28 @@ ERROR_PAGE = (
 CUTS = 24  # places at which a file is cut, besides those near its ends
 
 
+ECCODES = "ecCodes: all points of the grid"
+METPY = "MetPy: station, time, place of the radar"
+ORACLES = {
+    **dict.fromkeys(("gfs", "gefs", "hrrr", "mrms", "nbm", "ndfd"), ECCODES),
+    "goes-abi": "h5py and PROJ: the corners by the file's own projection",
+    "goes-glm": "h5py: all lightning events",
+    "nexrad-chunks": METPY,
+    "nexrad-l2": METPY,
+    "nexrad-l3": "NOAA's table of radars",
+    "nwm": "h5py and PROJ: all cells or rivers",
+}
+
+
 class RealFile(msgspec.Struct, frozen=True):
     """A file: where it comes from, and the object that it would be."""
 
     source: str  # owner/name
-    path: str
+    name: str
     dataset: str
     bucket: str
     key: str
     data: bytes
-
-    @property
-    def name(self) -> str:
-        """Return the name of the file."""
-        return self.path.rpartition("/")[2]
 
 
 def directory() -> Path | None:
@@ -78,9 +87,21 @@ def files() -> Iterator[RealFile]:
         assert where is not None
         place = where / source.replace("/", "+") / path
         if place.is_file() and hashlib.sha256(data := place.read_bytes()).hexdigest() == digest:
-            named = object_of(path.rpartition("/")[2])
-            if named is not None:
-                yield RealFile(source, path, *named, lzma.decompress(data) if path.endswith(".xz") else data)
+            for name, held in _unpacked(path.rpartition("/")[2], data):
+                named = object_of(name)
+                if named is not None:
+                    yield RealFile(source, name, *named, held)
+
+
+def _unpacked(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of each object in a file: an archive has several."""
+    if name.endswith(".tar.gz"):
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for member in sorted(archive.getmembers(), key=lambda one: one.name):
+                if (held := archive.extractfile(member)) is not None:
+                    yield member.name.rpartition("/")[2], held.read()
+    else:
+        yield name, lzma.decompress(data) if name.endswith(".xz") else data
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -103,10 +124,30 @@ _OTHERS = {
     "ds.critfireo.bin.xz": ("ndfd", "opnl/AR.conus/VP.001-003/ds.critfireo.bin"),
     "ds.sky.grib2": ("ndfd", "opnl/AR.puertori/VP.001-003/ds.sky.bin"),
     "ds.snow.grib2": ("ndfd", "opnl/AR.conus/VP.001-003/ds.snow.bin"),
+    "gfs.t12z.pgrb2.0p25.f023-PV-TMP-missing.grib2": ("gfs", "gfs.20260605/12/atmos/gfs.t12z.pgrb2.0p25.f023"),
+    "gfs.t18z.pgrb2.0p25.f186-RH.grib2": ("gfs", "gfs.20230104/18/atmos/gfs.t18z.pgrb2.0p25.f186"),
+    "gfswave.20210826.t12z.atlocn.0p16.f000.grib2": (
+        "gfs", "gfs.20210826/12/wave/gridded/gfswave.t12z.atlocn.0p16.f000.grib2",
+    ),
+    "gfswave.t18z.atlocn.0p16.f001.grib2": (
+        "gfs", "gfs.20230823/18/wave/gridded/gfswave.t18z.atlocn.0p16.f001.grib2",
+    ),
+    "gefs.chem.t00z.a2d_0p25.f000.grib2_subset": (
+        "gefs", "gefs.20240309/00/chem/pgrb2ap25/gefs.chem.t00z.a2d_0p25.f000.grib2",
+    ),
+    "blend.t00z.core.f001.tmp.co.grib2": ("nbm", "blend.20250901/00/core/blend.t00z.core.f001.co.grib2"),
+    "nwm_subset.nc": ("nwm", "nwm.20170418/forcing_short_range/nwm.t21z.short_range.forcing.f003.conus.nc"),
+    "202008260100.CHRTOUT_DOMAIN1": (
+        "nwm", "nwm.20200824/medium_range_mem1/nwm.t00z.medium_range.channel_rt_1.f049.conus.nc",
+    ),
+    "KLBB20160601_150025_V06": ("nexrad-l2", "2016/06/01/KLBB/KLBB20160601_150025_V06"),
     "Level2_KFTG_20150430_1419.ar2v": ("nexrad-l2", "2015/04/30/KFTG/KFTG20150430_141911_V06"),
     "KJKL_20240227_102059": ("nexrad-l2", "2024/02/27/KJKL/KJKL20240227_102059_V06"),
     "Level2_KLBB_single_chunk": ("nexrad-chunks", "KLBB/1/20150101-000000-002-I"),
 }  # fmt: skip
+
+
+_HRRR_DAYS = {"t00z.wrfprsf00": "20260301", "t00z.wrfsfcf00": "20251203", "t06z.wrfsfcf01": "20230722"}
 
 
 def object_of(name: str) -> tuple[str, str, str] | None:
@@ -129,6 +170,12 @@ def _key_of(name: str) -> tuple[str, str] | None:
     ):
         form = "goes-glm" if goes[1].startswith("GLM") else "goes-abi"
         return form, f"{goes[1]}/{goes[2]}/{goes[3]}/{goes[4]}/{name}"
+    if hrrr := re.match(r"hrrr\.(t\d\dz\.wrf\w+)-", name):
+        return "hrrr", f"hrrr.{_HRRR_DAYS[hrrr[1]]}/conus/hrrr.{hrrr[1]}.grib2"
+    if name.startswith("nbm-"):
+        return "nbm", "blend.20260616/12/core/blend.t12z.core.f001.co.grib2"
+    if re.fullmatch(r"\d{8}-\d{6}-\d{3}-[SIE]", name):
+        return "nexrad-chunks", f"KLOT/1/{name}"
     if mrms := re.match(r"MRMS_(.+)_(\d\d\.\d\d)_(\d{8})-\d{6}\.grib2\.gz", name):
         region = next((region for part, region in _REGIONS.items() if part in name), "CONUS")
         return "mrms", f"{region}/{mrms[1]}_{mrms[2]}/{mrms[3]}/{name}"
@@ -169,21 +216,32 @@ def oracle_points(file: RealFile) -> list[Point] | None:
     """Return places that the area of an item must contain, as another library reads them; None if it cannot."""
     if file.dataset in ("goes-abi", "goes-glm"):
         return _hdf5_points(file.data)
-    if file.dataset in ("gfs", "mrms", "ndfd"):
+    if ORACLES[file.dataset] == ECCODES:
         return _grib_points(file.data)
+    if file.dataset == "nwm":
+        return _water_points(file.data)
     if file.dataset == "nexrad-l3":
         return _station_points(file)
-    return None
+    volume = volumes().get(file.name)
+    return [volume.place] if volume is not None and volume.place is not None else None
+
+
+_GRIDS: dict[str, list[Point]] = {}  # by the digest of the grid: many files have the same
 
 
 def _grib_points(data: bytes) -> list[Point]:
     whole = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     handle = eccodes.codes_new_from_message(whole[whole.find(b"GRIB") :])
     try:
-        latitudes, longitudes = (eccodes.codes_get_array(handle, axis) for axis in ("latitudes", "longitudes"))
+        grid = eccodes.codes_get(handle, "md5GridSection")
+        if grid not in _GRIDS:
+            latitudes, longitudes = (
+                eccodes.codes_get_array(handle, axis)[::97] for axis in ("latitudes", "longitudes")
+            )
+            _GRIDS[grid] = [(float(lon), float(lat)) for lon, lat in zip(longitudes, latitudes, strict=True)]
     finally:
         eccodes.codes_release(handle)
-    return [(float(lon), float(lat)) for lon, lat in zip(longitudes[::97], latitudes[::97], strict=True)]
+    return _GRIDS[grid]
 
 
 def _hdf5_points(data: bytes) -> list[Point]:
@@ -209,6 +267,40 @@ def _hdf5_points(data: bytes) -> list[Point]:
             for axis in ("x", "y")
         ]
         return [project(x, y, inverse=True) for x in edges[0] for y in edges[1]]
+
+
+def _water_points(data: bytes) -> list[Point] | None:
+    """Return the centres of the cells of a grid, by its attributes of CF in place of its text of PROJ."""
+    with h5py.File(io.BytesIO(data), "r") as file:
+        if "x" not in file:
+            return [(float(x), float(y)) for x, y in zip(file["longitude"], file["latitude"], strict=True)]
+        mapping = file["ProjectionCoordinateSystem"].attrs
+        first, second = (float(parallel) for parallel in mapping["standard_parallel"])
+        project = pyproj.Proj(
+            proj="lcc", lat_1=first, lat_2=second, R=float(mapping["earth_radius"][0]),
+            lat_0=float(mapping["latitude_of_projection_origin"][0]),
+            lon_0=float(mapping["longitude_of_central_meridian"][0]),
+        )  # fmt: skip
+        return [project(x, y, inverse=True) for x in file["x"][()] for y in file["y"][()]]
+
+
+class VolumeFacts(msgspec.Struct, frozen=True):
+    """What MetPy 1.7.1 reads in a volume of NEXRAD: it is not installed here, so its answers are kept in a file."""
+
+    station: str | None
+    start: datetime
+    sweeps: int
+    place: Point | None  # of the radar, in volumes since 2008
+
+
+def volumes() -> dict[str, VolumeFacts]:
+    """Return what MetPy reads in each volume and first chunk, by the name of the file."""
+    found = {}
+    for line in VOLUMES.read_text(encoding="utf-8").splitlines()[1:]:
+        name, station, start, sweeps, lon, lat = line.split("\t")
+        place = (float(lon), float(lat)) if lon else None
+        found[name] = VolumeFacts(station or None, datetime.fromisoformat(start), int(sweeps), place)
+    return found
 
 
 def _station_points(file: RealFile) -> list[Point] | None:
@@ -245,7 +337,7 @@ def broken(file: RealFile) -> Iterator[tuple[str, bytes]]:
 
 def _boundaries(file: RealFile) -> list[int]:
     """Return places between two messages or records, where what is left has a valid structure."""
-    if file.dataset in ("gfs", "ndfd"):
+    if shipped()[file.dataset].spec.format in ("grib2", "grib2-wmo"):
         read: Callable[[int, int], bytes] = lambda start, length: file.data[start : start + length]  # noqa: E731
         found, at = [], file.data.find(b"GRIB")
         while 0 <= at < len(file.data):
@@ -266,7 +358,10 @@ def another_key(file: RealFile) -> str | None:
     """Return the key of another object of the dataset, with which this file does not agree."""
     swaps = {
         "goes-glm": ("_G", "_G"), "nexrad-l3": (file.key[:3], "AMX"), "mrms": (file.key.partition("/")[0], "HAWAII"),
-        "nexrad-l2": (file.key[11:15], "KAMX"), "gfs": (".f000", ".f006"), "ndfd": ("", ""), "goes-abi": ("M2", "M1"),
+        "nexrad-l2": (file.key[11:15], "KAMX"), "gfs": (".f000", ".f006"), "goes-abi": ("M2", "M1"),
+        "hrrr": ("/conus/", "/alaska/"), "nbm": (".co.", ".ak."), "gefs": (".f000", ".f003"),
+        "nwm": (".conus", ".hawaii"),
+        "nexrad-chunks": ("KLOT", "KAMX") if file.name.endswith("S") else ("", ""),
     }  # fmt: skip
     old, new = swaps.get(file.dataset, ("", ""))
     if file.dataset == "goes-glm":
@@ -313,14 +408,6 @@ def measured() -> dict[str, Row]:
             found, learned = looked_at(file, key=other)
             row.unnoticed += found == "ok" and learned is not None and learned.status == "ok"
     return rows
-
-
-ORACLES = {
-    "gfs": "ecCodes: all points of the grid", "mrms": "ecCodes: all points of the grid",
-    "ndfd": "ecCodes: all points of the grid", "goes-abi": "h5py and PROJ: the corners by the file's own projection",
-    "goes-glm": "h5py: all lightning events", "nexrad-l3": "NOAA's table of radars", "nexrad-l2": "-",
-    "nexrad-chunks": "-",
-}  # fmt: skip
 
 
 def table() -> str:
