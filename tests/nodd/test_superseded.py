@@ -1,6 +1,8 @@
-"""A record whose object was written again: what the operator reads says what took its place, and advises nothing."""
+"""What `explain` says of a unit: the true cause, and a next command that can help."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 import pytest
 
@@ -9,6 +11,7 @@ from holdfast.explain.explain import explain
 from holdfast.governance.quarantine import show
 from holdfast.governance.releases import release
 from holdfast.nodd import samples
+from holdfast.nodd.dataset import shipped
 from tests.nodd.ingesting import GRIB, REFERENCE, announce, records
 from tests.nodd.objects import MemorySource
 
@@ -33,3 +36,37 @@ def test_what_took_its_place_is_named_and_nothing_is_advised(ledger: Ledger, sou
         ("quarantined", "superseded"),
         ("succeeded", None),
     ]
+
+
+FAR = "gfs.20260726/00/atmos/gfs.t00z.pgrb2.0p25.f186"  # valid a week after its cycle, whose day a listing has
+
+
+@pytest.mark.parametrize(
+    "data, told, code",
+    [
+        (GRIB[:-1], {}, "integrity_missing_required_header"),
+        (GRIB, {"eTag": "1" * 32}, "integrity_etag_mismatch"),
+    ],
+    ids=["damaged", "written again"],
+)
+def test_a_refused_object_is_looked_for_where_its_cycle_is_listed(
+    ledger: Ledger, source: MemorySource, data: bytes, told: dict[str, str], code: str
+) -> None:
+    """A release would read the same bytes again: only another write of the object can help."""
+    announce(ledger, data, source, key=FAR, **told)
+    ledger.run_until_idle()
+    with ledger.store.reading() as reading:
+        [found] = explain(reading, 1, ledger.store.now()).findings
+    assert (found.code, found.evidence["code"]) == ("quarantined", code)
+    assert found.next == "holdfast nodd reconcile gfs --date 2026-07-26 --admit"
+    prefixes = shipped()["gfs"].spec.list_prefixes
+    assert any(FAR.startswith(datetime(2026, 7, 26, tzinfo=UTC).strftime(prefix)) for prefix in prefixes)
+
+
+def test_a_unit_without_a_worker_waits_for_the_command_that_works_on_units(
+    ledger: Ledger, source: MemorySource
+) -> None:
+    announce(ledger, GRIB, source)
+    with ledger.store.reading() as reading:
+        [found] = explain(reading, 1, ledger.store.now()).findings
+    assert (found.code, found.next) == ("no_worker", "holdfast nodd run")

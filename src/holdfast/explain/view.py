@@ -60,6 +60,10 @@ class JobView:
 
     def finding(self, code: FindingCode, message: str, evidence: dict[str, object], then: str | None = None) -> Finding:
         """Return a finding. Without a better next command, it is `holdfast show`."""
+        if self.job.operation.startswith("nodd."):
+            from holdfast.nodd.units import next_command  # noqa: PLC0415 - for its own jobs alone
+
+            then = next_command(self.job, code) or then
         return Finding(code, message, evidence, then or f"holdfast show {self.job.job_id}")
 
     def queue_jobs(self, state: JobState) -> str:

@@ -159,8 +159,7 @@ class IngestAttempt:
             return f"the bytes of the object do not have the MD5 that its ETag {found} gives"
         return (
             f"the object was written again: its ETag is {found}, that of the notice is {notice.content_etag}. The later"
-            f" write has a record of its own; if its notice was lost: holdfast nodd reconcile {self._unit.dataset}"
-            f" --date {self._unit.time_range_start[:10]} --admit"
+            f" write has a record of its own; if its notice was lost: {self._unit.reconcile_command}"
         )
 
     def _metadata(self, dataset: Dataset) -> OperatorVerdict:

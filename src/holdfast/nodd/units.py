@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.digest import Json
+from holdfast.core.records import Job
 from holdfast.nodd.notices import Notice, wal_id
 
 OPERATION = "nodd.ingest"
@@ -78,6 +79,27 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     time_range_end: str | None
     supersedes: str | None  # the wal_id of the generation before
     notice: Notice
+
+    @property
+    def reconcile_command(self) -> str:
+        """Return the command that admits a later write of the object, which is listed under the day of its cycle."""
+        day = (self.notice.reference_time or self.time_range_start)[:10]
+        return f"holdfast nodd reconcile {self.dataset} --date {day} --admit"
+
+
+def next_command(job: Job, finding: str) -> str | None:
+    """Return the command that can help a unit with a finding of `explain`; None if that of any job can.
+
+    The bytes of a damaged object are the same after a release: only another write of it can help.
+    """
+    if job.operation != OPERATION:
+        return None
+    if finding in ("no_worker", "operation_not_served"):
+        return "holdfast nodd run"
+    refused = (job.quarantine_code or "").startswith(("integrity_", "metadata_"))
+    if finding == "quarantined" and refused and job.payload is not None:
+        return msgspec.json.decode(job.payload, type=Unit).reconcile_command
+    return None
 
 
 def unit_of(notice: Notice, *, generation: int = 1, supersedes: str | None = None) -> Unit:
