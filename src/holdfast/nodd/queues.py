@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -139,22 +140,32 @@ def client(service: str, *, endpoint: str | None = None, region: str = "us-east-
 def aws_client(
     service: str, endpoint: str | None, region: str, config: Mapping[str, Any], *, signed: bool = True
 ) -> Any:
-    """Return a client of an AWS service; raise InputError for wrong settings, ExtraMissingError without boto3."""
+    """Return a client of an AWS service; raise InputError for wrong settings, ExtraMissingError without botocore."""
     try:
-        import boto3  # noqa: PLC0415 - an extra
         from botocore import UNSIGNED  # noqa: PLC0415 - an extra
         from botocore.config import Config  # noqa: PLC0415 - an extra
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - an extra
+        from botocore.session import Session  # noqa: PLC0415 - an extra
     except ImportError:
         raise ExtraMissingError(
             "the dependencies of nodd are not installed", next_step="Install them: pip install 'holdfast[nodd]'"
         ) from None
     how = Config(**config) if signed else Config(**config, signature_version=UNSIGNED)
     try:
-        # A new session, because the default session caches the first environment that it saw.
-        return boto3.Session().client(service, region_name=region, endpoint_url=endpoint, config=how)
+        # A new session, because one that is kept caches the first environment that it saw.
+        session = Session()
+        session.register_component("data_loader", _service_models(session.get_config_variable("data_path")))
+        return session.create_client(service, region_name=region, endpoint_url=endpoint, config=how)
     except (BotoCoreError, ValueError) as error:
         raise InputError(
             f"cannot create a client of {service}: {error_message(error)}",
             next_step="Check --endpoint, --region and the AWS_PROFILE of the environment.",
         ) from None
+
+
+@cache
+def _service_models(path: str | None) -> Any:
+    """Return the loader of botocore's descriptions of services, which takes 0.1 s to read one without its cache."""
+    from botocore.loaders import create_loader  # noqa: PLC0415 - an extra
+
+    return create_loader(path)
