@@ -5,35 +5,24 @@ both cores; a suite prints its tables and writes the same figures as JSON to the
 """
 
 import argparse
+import importlib
 from pathlib import Path
 
-from benchmarks import (
-    console_bench,
-    engine_bench,
-    nodd_bench,
-    nodd_objects_bench,
-    parked,
-    recovery_bench,
-    scale,
-    seals,
-    soak,
-    store_bench,
-)
-
+# Modules and functions by name: a suite imports its own dependencies only.
 SUITES = {
-    "store": store_bench.run,
-    "recovery": recovery_bench.run,
-    "scale": scale.run,
-    "console": console_bench.run,
-    "parked": parked.run,
-    "memory": soak.run,
-    "seals": seals.run,
-    "nodd": nodd_bench.run,
-    "nodd-objects": nodd_objects_bench.run,
-    "nodd-memory": nodd_bench.run_memory,
-    "engine": engine_bench.run,
-    "load": engine_bench.run_load,
-    "brokers": engine_bench.run_brokers,
+    "store": "store_bench:run",
+    "recovery": "recovery_bench:run",
+    "scale": "scale:run",
+    "console": "console_bench:run",
+    "parked": "parked:run",
+    "memory": "soak:run",
+    "seals": "seals:run",
+    "nodd": "nodd_bench:run",
+    "nodd-objects": "nodd_objects_bench:run",
+    "nodd-memory": "nodd_bench:run_memory",
+    "engine": "engine_bench:run",
+    "load": "engine_bench:run_load",
+    "brokers": "engine_bench:run_brokers",
 }
 LONGEST = ("memory", "brokers", "console")  # run by name
 DATABASES = {"sqlite": ("sqlite",), "postgres": ("postgres",), "both": ("sqlite", "postgres")}
@@ -65,7 +54,9 @@ def main() -> None:
     args.results.mkdir(parents=True, exist_ok=True)
     for name in dict.fromkeys(args.suites or [name for name in SUITES if name not in LONGEST]):
         more = {"sizes": args.sizes} if args.sizes else {}
-        SUITES[name](DATABASES[args.db], quick=args.quick, path=args.results / f"{name}.json", **more)
+        module, _, function = SUITES[name].partition(":")
+        run = getattr(importlib.import_module(f"benchmarks.{module}"), function)
+        run(DATABASES[args.db], quick=args.quick, path=args.results / f"{name}.json", **more)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from holdfast.core.commands import Commit
 from holdfast.store import Lease
 
 ROOT = Path(__file__).parents[1]
-JOBS, JOBS_QUICK = 100_000, 500
+JOBS, JOBS_QUICK = 100_000, 100
 ROUNDS, ROUNDS_QUICK = 3, 1
 TARGET_S = 5.0
 BATCH = 5_000

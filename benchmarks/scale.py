@@ -39,7 +39,7 @@ from holdfast.store.transaction import Reading
 from tests.support.postgres import Server, tmpfs_directory
 
 Name = TypeVar("Name")
-SIZES, SIZES_QUICK = (20_000, 100_000), (2_000, 6_000)
+SIZES, SIZES_QUICK = (20_000, 100_000), (1_200, 2_400)
 OLDEST = 1_000  # among these every state is common; after them a job has succeeded, or one in a hundred has failed
 PAGE = 50
 WARM_UP = 15  # PostgreSQL chooses a generic plan after some executions
@@ -47,7 +47,7 @@ SAMPLES, SAMPLES_QUICK = 200, 20
 SAMPLES_MIN = 5
 BUDGET_S = 3.0  # a slow query gets fewer samples
 FLAT = 1.5
-DRAIN, DRAIN_QUICK, DRAIN_ROUNDS = 20_000, 300, 3
+DRAIN, DRAIN_QUICK, DRAIN_ROUNDS = 20_000, 60, 3
 DRAIN_RATIO = 0.9
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 # The write-ahead log is kept short: it is in the same memory as the ledgers.

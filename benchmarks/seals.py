@@ -33,7 +33,7 @@ from holdfast.core.commands import Complete
 from holdfast.store import Lease, Store, Submission, create_store
 from tests.support.postgres import Server, tmpfs_directory
 
-JOBS, JOBS_QUICK = 30_000, 600
+JOBS, JOBS_QUICK = 30_000, 200
 BATCH = 1000
 ROUNDS, ROUNDS_QUICK = 7, 1
 TARGET = 0.3

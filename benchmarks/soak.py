@@ -30,7 +30,7 @@ from holdfast import Execution, Ledger, Operations, Worker
 from holdfast.core.machines import JobState
 
 ROOT = Path(__file__).parents[1]
-JOBS, JOBS_QUICK = 1_000_000, 2_000
+JOBS, JOBS_QUICK = 1_000_000, 500
 PENDING_MAX = 20_000
 CHUNK = 2_000
 CONCURRENCY = 4

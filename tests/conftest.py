@@ -14,7 +14,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,17 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             "NOT TESTED: HOLDFAST_NOAA_FILES names no directory, so the readers did not see the real files that"
             " tests/nodd/real_files.tsv lists."
         )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from what is collected, which lives as long as the run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 # First, before -m and -k take tests away: the record is of every test collected.

@@ -19,14 +19,12 @@ from benchmarks.peers.run import MeasureError, measure
 from holdfast.core.digest import payload_text
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.pg, pytest.mark.slow])])
 def somewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "sqlite":
         yield str(tmp_path / "bench.db"), None
     else:
         with place("postgres", {}) as (url, env):
-            import os
-
             yield url, {**os.environ, **env}
 
 
@@ -56,9 +54,16 @@ def test_every_scenario_measures_holdfast(somewhere: tuple[str, Mapping[str, str
     steady = figures("mixed", 0, seconds=0.6, rate=50)
     assert steady["rate"] == 50
     assert 5 < steady["jobs"] < 90
-    if env is not None:
-        assert drained["server_us"] > 0
-        assert drained["life_wal_per_job"] > drained["wal_per_job"] > 0
+
+
+@pytest.mark.pg
+def test_a_drain_on_postgresql_measures_its_server_and_its_log() -> None:
+    with place("postgres", {}) as (url, env):
+        drained = measure(HOLDFAST, "drain", {**os.environ, **env}, url=url, n=200, processes=2)
+    assert drained["processes"] == 2
+    assert drained["life_disk_per_job"] > PAYLOAD_BYTES
+    assert drained["server_us"] > 0
+    assert drained["life_wal_per_job"] > drained["wal_per_job"] > 0
 
 
 def test_bare_inserts_are_measured_as_a_bulk(tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
-"""What the tests of the queue share: the truth as the database tells it, and random histories.
+"""What the tests of the queue share: the truth as the database has it, and random histories of several workers.
 
-Invariants: `rows` asks the database through its own driver, never through the store; a random history raises nothing
-but refusals that a caller is meant to see.
+Invariants: `rows` reads the database through its own driver, never through the store.
 """
 
 from __future__ import annotations
 
-import random
+import os
 import sqlite3
 import threading
 from collections import Counter
@@ -18,11 +17,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 import psycopg
-import pytest
 
-from holdfast.compat import AuditEvent, IdempotentJobQueue, IngestionJob, JobStatus, StateMachineValidator
-from holdfast.core.errors import RefusedByDatabaseError, RefusedError
+from holdfast.compat import IdempotentJobQueue, JobStatus
 from holdfast.core.project import project, rulings_of
+from tests.compat.actor import History, actor, job
 from tests.support import children
 
 STATUSES = tuple(JobStatus)
@@ -32,19 +30,6 @@ JOURNAL = (
     " FROM holdfast_edges g JOIN holdfast_calls c ON c.job_id = g.subject WHERE g.machine = 'JOB'"
     " ORDER BY c.job_id, g.version"
 )
-
-
-class Memory:
-    """An audit logger that remembers."""
-
-    def __init__(self) -> None:
-        self.events: list[AuditEvent] = []
-
-    def record(self, event: AuditEvent, /) -> None:
-        self.events.append(event)
-
-    def actions(self) -> list[tuple[str, str]]:
-        return [(event.job_id, event.action) for event in self.events]
 
 
 def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
@@ -86,10 +71,6 @@ def edges(url: str) -> Counter[tuple[str, str]]:
     )
 
 
-def job(job_id: str, **given: Any) -> IngestionJob:
-    return IngestionJob(job_id, "local_files", {"path": f"/{job_id}"}, **given)
-
-
 def put(queue: IdempotentJobQueue, status: JobStatus, job_id: str) -> None:
     """Enqueue a job and bring it to a status; one that runs is held by this queue."""
     assert queue.enqueue(job(job_id))
@@ -119,33 +100,10 @@ def mark(queue: IdempotentJobQueue, status: JobStatus, job_id: str, *, idempoten
 # ---------------------------------------------------------------------------------------------------------------------
 # Random histories
 
-_WEIGHTS = {
-    "claim": 5,
-    "claim_it": 3,
-    "mark_running": 3,
-    "mark_completed": 2,
-    "mark_failed": 6,
-    "reschedule": 8,
-    "heartbeat": 2,
-    "expire": 4,
-    "mark_quarantined": 1,
-    "cancel_job": 1,
-    "enqueue": 2,
-}
-LEASE_S = 0.1  # short, so that leases are really lost
-
-
-class History(msgspec.Struct):
-    """What one or more workers did, as they themselves were told."""
-
-    events: list[tuple[str, str, str]] = []  # worker, job, action
-    refused: int = 0
-
-    def actions(self) -> Counter[tuple[str, str]]:
-        return Counter((job_id, action) for _, job_id, action in self.events)
-
-    def workers(self) -> set[str]:
-        return {worker for worker, *_ in self.events}
+# `make prove` doubles both, so a job has as many moves.
+DOUBLE = 2 if os.environ.get("HOLDFAST_HYPOTHESIS") == "prove" else 1
+NAMES = [f"job-{n}" for n in range(15 * DOUBLE)]
+STEPS = 75 * DOUBLE
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
@@ -165,41 +123,7 @@ LOOK = (
 )
 
 
-def wander(queue: IdempotentJobQueue, rng: random.Random, job_ids: Sequence[str], steps: int) -> int:
-    """Do random things to random jobs, often to those that the queue holds; return how often it was refused."""
-    refused = 0
-    for _ in range(steps):
-        [verb] = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
-        job_id = rng.choice((rng.random() < 0.5 and list(queue._held)) or job_ids)
-        calls: dict[str, Callable[[], object]] = {
-            "claim": queue.claim,
-            "claim_it": lambda: queue.claim(job_id),  # noqa: B023 - called at once
-            "heartbeat": lambda: queue.heartbeat(job_id),  # noqa: B023
-            "expire": lambda: queue.expire(job_id),  # noqa: B023
-            "enqueue": lambda: queue.enqueue(job(job_id)) and pytest.fail("an existing job was new"),  # noqa: B023
-        }
-        try:
-            if verb in calls:
-                calls[verb]()
-            else:
-                getattr(queue, verb)(job_id, idempotent=rng.random() < 0.5)
-        except RefusedByDatabaseError:
-            raise
-        except RefusedError:
-            refused += 1
-    return refused
-
-
-def actor(url: str, seed: int, steps: int, job_ids: Sequence[str], start: Callable[[], object]) -> History:
-    """Be one worker with a random history, and return it."""
-    audit = Memory()
-    with IdempotentJobQueue(url, StateMachineValidator(audit), lease_s=LEASE_S) as queue:
-        start()
-        refused = wander(queue, random.Random(seed), job_ids, steps)
-        return History([(queue.worker, *action) for action in audit.actions()], refused)
-
-
-def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 150) -> tuple[History, list[Seen]]:
+def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = STEPS) -> tuple[History, list[Seen]]:
     """Let two processes and three threads loose on the same jobs while one more looks on."""
     seen: dict[Seen, None] = {}
     over = threading.Event()

@@ -8,8 +8,9 @@ import pytest
 from holdfast.compat import IdempotentJobQueue, JobStatus, StateMachineValidator
 from holdfast.core.errors import StoreError
 from holdfast.testing import VirtualClock
+from tests.compat.actor import Memory, job
 from tests.compat.conftest import Open
-from tests.compat.support import Memory, everything, job, put, rows
+from tests.compat.support import everything, put, rows
 
 Verb = Callable[[IdempotentJobQueue, VirtualClock], object]
 

@@ -26,9 +26,10 @@ from holdfast.compat.audit_chain import FILE_BYTES_MAX, GENESIS, RETENTION
 from holdfast.core.digest import canonical, digest
 from holdfast.core.errors import InputError, RefusedError, SealsBrokenError, StoreUnavailableError
 from holdfast.testing import START, VirtualClock
+from tests.compat.actor import job
 from tests.compat.audit_run import AT, event
 from tests.compat.conftest import Open
-from tests.compat.support import job, put, rows
+from tests.compat.support import put, rows
 from tests.support.forkserver import ForkServer
 from tests.support.roles import noted
 

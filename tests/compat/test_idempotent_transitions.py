@@ -17,8 +17,9 @@ from holdfast.compat import (
 )
 from holdfast.core.errors import IdempotencyConflictError
 from holdfast.testing import VirtualClock
+from tests.compat.actor import Memory, job
 from tests.compat.conftest import Open
-from tests.compat.support import Memory, everything, job, mark, put, rows
+from tests.compat.support import everything, mark, put, rows
 
 
 @pytest.mark.req("G-08", "G-26", "X-03")

@@ -29,8 +29,9 @@ from holdfast.core.records import time_text
 from holdfast.governance.switches import lift, throw
 from holdfast.store import Submission
 from holdfast.testing import VirtualClock
+from tests.compat.actor import Memory, job
 from tests.compat.conftest import Open
-from tests.compat.support import JOBS, Memory, everything, job, mark, put, rows
+from tests.compat.support import JOBS, everything, mark, put, rows
 
 pytestmark = pytest.mark.attack("input")
 

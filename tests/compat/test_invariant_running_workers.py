@@ -6,8 +6,9 @@ import pytest
 
 from holdfast.compat import DeadlockDetector, IdempotentJobQueue, JobStatus
 from holdfast.testing import VirtualClock
+from tests.compat.actor import LEASE_S, job
 from tests.compat.conftest import Open
-from tests.compat.support import JOURNAL, LEASE_S, check_history, job, random_histories, rows
+from tests.compat.support import JOURNAL, NAMES, check_history, random_histories, rows
 
 HELD = (
     "SELECT c.key, e.lease_owner FROM holdfast_executions e JOIN holdfast_calls c ON c.job_id = e.job_id"
@@ -17,12 +18,11 @@ HELD = (
 
 @pytest.mark.req("G-07", "G-26", "M-03", "M-04")
 def test_invariant_running_workers(ledger_url: str) -> None:
-    names = [f"job-{n}" for n in range(30)]
     with IdempotentJobQueue(ledger_url, lease_s=LEASE_S) as queue:
-        for name in names:
+        for name in NAMES:
             queue.enqueue(job(name, max_attempts=100))
-        history, seen = random_histories(ledger_url, 4000, names)
-        check_history(ledger_url, queue, names)
+        history, seen = random_histories(ledger_url, 4000, NAMES)
+        check_history(ledger_url, queue, NAMES)
 
         # In every look: one open execution if it runs, else none.
         assert {(sight.state == JobStatus.RUNNING, sight.held) for sight in seen} == {(True, 1), (False, 0)}
@@ -45,7 +45,7 @@ def test_invariant_running_workers(ledger_url: str) -> None:
         assert {detector.recover_stalled_job(name) for name in stalled} == {JobStatus.PENDING}
         assert rows(ledger_url, HELD) == []
         assert (queue.running_count(), detector.detect_stalled_jobs()) == (0, [])
-        check_history(ledger_url, queue, names)
+        check_history(ledger_url, queue, NAMES)
 
 
 @pytest.mark.req("G-07", "G-13")

@@ -5,16 +5,16 @@ from collections import Counter
 import pytest
 
 from holdfast.compat import IdempotentJobQueue, JobStatus
-from tests.compat.support import check_history, job, random_histories, rows
+from tests.compat.actor import job
+from tests.compat.support import NAMES, check_history, random_histories, rows
 
 
 @pytest.mark.req("G-07", "G-26", "K-01", "M-02")
 def test_invariant_single_state(ledger_url: str) -> None:
-    names = [f"job-{n}" for n in range(30)]
     with IdempotentJobQueue(ledger_url) as queue:
-        for name in names:
+        for name in NAMES:
             assert queue.enqueue(job(name))
-        history, seen = random_histories(ledger_url, 1000, names)
+        history, seen = random_histories(ledger_url, 1000, NAMES)
         assert history.refused > 0
 
         # In every look, a version of a job had one state and one number of attempts.
@@ -25,11 +25,11 @@ def test_invariant_single_state(ledger_url: str) -> None:
                 sight.attempts,
             )
             assert sight.state in set(JobStatus)
-        assert len(seen) > len(names)
+        assert len(seen) > len(NAMES)
 
         # In the end there is one row a job; the journal, the projection and the counts agree with it.
-        ended = check_history(ledger_url, queue, names)
-        assert sorted(key for (key,) in rows(ledger_url, "SELECT key FROM holdfast_calls")) == sorted(names)
+        ended = check_history(ledger_url, queue, NAMES)
+        assert sorted(key for (key,) in rows(ledger_url, "SELECT key FROM holdfast_calls")) == sorted(NAMES)
         stated = Counter(
             {
                 JobStatus(state): n

@@ -4,19 +4,19 @@ import pytest
 
 from holdfast.compat import IdempotentJobQueue, IngestionJob, JobStatus
 from holdfast.core.errors import IdempotencyConflictError, RefusedError
-from tests.compat.support import check_history, everything, job, mark, random_histories, rows
+from tests.compat.actor import job
+from tests.compat.support import NAMES, check_history, everything, mark, random_histories, rows
 
 
 @pytest.mark.req("G-07", "G-26", "K-16", "M-05")
 def test_invariant_succeeded_immutable(ledger_url: str) -> None:
-    names = [f"job-{n}" for n in range(30)]
     with IdempotentJobQueue(ledger_url) as queue, IdempotentJobQueue(ledger_url) as other:
-        for name in names:
+        for name in NAMES:
             queue.enqueue(job(name))
-        queue.mark_running(names[0])
-        queue.mark_completed(names[0], idempotent=False)
-        history, seen = random_histories(ledger_url, 2000, names)
-        check_history(ledger_url, queue, names)
+        queue.mark_running(NAMES[0])
+        queue.mark_completed(NAMES[0], idempotent=False)
+        history, seen = random_histories(ledger_url, 2000, NAMES)
+        check_history(ledger_url, queue, NAMES)
 
         # Success is the last thing the journal has of a job, once, by its one committed execution.
         done = dict(
@@ -32,7 +32,7 @@ def test_invariant_succeeded_immutable(ledger_url: str) -> None:
             " WHERE g.machine = 'JOB' AND g.target = 'succeeded'",
         )
         assert sorted(successes) == sorted(done.items())
-        assert history.actions()[names[0], "transition_running_to_succeeded"] == 0  # it was there before them
+        assert history.actions()[NAMES[0], "transition_running_to_succeeded"] == 0  # it was there before them
         committed = rows(
             ledger_url,
             "SELECT c.key FROM holdfast_executions e JOIN holdfast_calls c ON c.job_id = e.job_id"

@@ -26,8 +26,9 @@ from holdfast.core.errors import EnforcementDriftError
 from holdfast.store.tables import table_named
 from holdfast.testing import VirtualClock
 from tests.audit.knife import Knife, unguarded
+from tests.compat.actor import job
 from tests.compat.conftest import Open
-from tests.compat.support import job, put, random_histories, rows
+from tests.compat.support import put, random_histories, rows
 
 pytestmark = pytest.mark.attack("sql")
 

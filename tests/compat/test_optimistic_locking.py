@@ -16,8 +16,9 @@ from holdfast.compat import (
 )
 from holdfast.core.errors import HoldfastError
 from holdfast.testing import VirtualClock
+from tests.compat.actor import Memory, job
 from tests.compat.conftest import Open
-from tests.compat.support import Memory, everything, job, job_row, mark, put, rows
+from tests.compat.support import everything, job_row, mark, put, rows
 
 PENDING, RUNNING, SUCCEEDED, FAILED, QUARANTINED = JobStatus
 

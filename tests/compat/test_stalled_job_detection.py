@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.compat import DeadlockDetector, IdempotentJobQueue, JobStatus
 from holdfast.testing import VirtualClock
-from tests.compat.support import everything, job, put
+from tests.compat.actor import job
+from tests.compat.support import everything, put
 
 
 @pytest.mark.req("G-14", "G-26", "K-31")

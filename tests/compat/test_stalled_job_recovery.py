@@ -7,7 +7,8 @@ from holdfast.core.commands import Commit
 from holdfast.core.errors import RefusedError
 from holdfast.core.records import time_text
 from holdfast.testing import VirtualClock
-from tests.compat.support import JOURNAL, everything, job, job_row, put, rows
+from tests.compat.actor import job
+from tests.compat.support import JOURNAL, everything, job_row, put, rows
 
 
 @pytest.mark.req("G-14", "G-13", "G-03", "G-26", "K-19")

@@ -16,8 +16,9 @@ from holdfast.compat import (
     StateTransitionRaceError,
 )
 from holdfast.core.errors import RefusedError
+from tests.compat.actor import job
 from tests.compat.conftest import Open
-from tests.compat.support import JOBS, everything, job, job_row, mark, put, rows
+from tests.compat.support import JOBS, everything, job_row, mark, put, rows
 
 PENDING, RUNNING, SUCCEEDED, FAILED, QUARANTINED = JobStatus
 

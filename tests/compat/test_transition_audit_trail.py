@@ -7,8 +7,9 @@ import pytest
 
 from holdfast.compat import AuditEvent, IdempotentJobQueue, JobStatus, StateMachineValidator
 from holdfast.testing import START, VirtualClock
+from tests.compat.actor import Memory, job
 from tests.compat.conftest import Open
-from tests.compat.support import JOURNAL, Memory, edges, job, put, random_histories, rows
+from tests.compat.support import JOURNAL, NAMES, edges, put, random_histories, rows
 
 PENDING, RUNNING, SUCCEEDED, FAILED, QUARANTINED = JobStatus
 
@@ -88,11 +89,10 @@ def test_transition_audit_trail(opened: Open, ledger_url: str, clock: VirtualClo
 
 @pytest.mark.req("G-12")
 def test_the_trail_of_many_workers_is_the_journal_edge_for_edge(ledger_url: str) -> None:
-    names = [f"job-{n}" for n in range(20)]
     with IdempotentJobQueue(ledger_url) as queue:
-        for name in names:
+        for name in NAMES:
             queue.enqueue(job(name))
-    history, _ = random_histories(ledger_url, 7, names)
+    history, _ = random_histories(ledger_url, 7, NAMES)
     assert history.actions() == edges(ledger_url)
     claimed = rows(
         ledger_url, "SELECT lease_owner, count(*) FROM holdfast_executions GROUP BY lease_owner ORDER BY lease_owner"

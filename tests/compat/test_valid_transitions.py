@@ -12,7 +12,8 @@ from holdfast.core.governed import GrantEvent, Release
 from holdfast.core.machines import JobState
 from holdfast.core.records import time_text
 from holdfast.testing import START, VirtualClock
-from tests.compat.support import job, job_row, mark, put, rows
+from tests.compat.actor import job
+from tests.compat.support import job_row, mark, put, rows
 
 PENDING, RUNNING, SUCCEEDED, FAILED, QUARANTINED = JobStatus
 

@@ -88,10 +88,18 @@ def scene_url(request: pytest.FixtureRequest) -> Iterator[tuple[str, Scene]]:
     server.drop_database(url)
 
 
-@pytest.fixture
-def scene(scene_url: tuple[str, Scene]) -> Iterator[tuple[Ledger, Scene]]:
-    """A ledger with realistic data, open at the time at which its scene ends."""
-    url, made = scene_url
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ledger, Scene]]:
+    """A ledger with realistic data, open at the time at which its scene ends, for tests of a module that only look."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('scene') / 'ledger.db'}"
+        made = SCENE.to_file(url)
+    else:
+        url, made = SCENE.to_database(request.getfixturevalue("pg_server"))
     ledger = Ledger(url, create=False, world=virtual_world(made.clock, seed=9))
     yield ledger, made
     ledger.close()
+    if request.param == "postgres":
+        server: Server = request.getfixturevalue("pg_server")
+        server.start()
+        server.drop_database(url)

@@ -37,6 +37,7 @@ PEOPLE = {
 }
 
 passwords.COST = 1 << 4
+passwords.NO_ACCOUNT = passwords.hashed(PASSWORD[::-1])
 
 
 @cache

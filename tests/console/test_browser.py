@@ -106,7 +106,9 @@ def test_every_page_is_accessible_and_logs_no_error(browser: Browser, site: tupl
     assert bad == {}
 
 
-@pytest.mark.parametrize("theme, width", [("dark", 1400), ("light", 390), ("dark", 390)])
+@pytest.mark.parametrize(
+    "theme, width", [("dark", 1400), ("light", 390), pytest.param("dark", 390, marks=pytest.mark.slow)]
+)
 def test_both_themes_and_phone_width(browser: Browser, site: tuple[str, Ledger, Scene], theme: str, width: int) -> None:
     address, _, scene = site
     bad: dict[str, list[str]] = {}

@@ -14,17 +14,48 @@ from holdfast import Ledger
 from holdfast.nodd.dataset import Datasets, shipped
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.tables import prepare
-from holdfast.store import Store, create_store
+from holdfast.store import Store, create_store, open_store
 from tests.nodd.aws import cloud  # noqa: F401 - a fixture
 from tests.nodd.busy import Busy, lenient, make_busy
 from tests.nodd.objects import MemorySource
+from tests.support.ledgers import Original, new_store
 from tests.support.postgres import Server, tmpfs_directory
+
+
+def _prepare(url: str) -> None:
+    with create_store(url) as store:
+        prepare(store)
+
+
+PREPARED = Original(_prepare, new_id=True)
+
+
+@pytest.fixture
+def new_sqlite_ledger(sqlite_url: str) -> str:
+    """The URL of a new SQLite ledger with the application's tables: `ledger_url` of these tests."""
+    PREPARED.to_file(sqlite_url)
+    return sqlite_url
+
+
+@pytest.fixture
+def new_postgres_ledger(pg_server: Server) -> Iterator[str]:
+    """The URL of a new PostgreSQL ledger with the application's tables: `ledger_url` of these tests."""
+    url, _ = PREPARED.to_database(pg_server)
+    yield url
+    pg_server.start()
+    pg_server.drop_database(url)
+
+
+@pytest.fixture
+def bare_url(empty_url: str) -> str:
+    """The URL of a new ledger of each kind in turn, without the application's tables."""
+    new_store(empty_url).close()
+    return empty_url
 
 
 @pytest.fixture
 def store(ledger_url: str) -> Iterator[Store[Any]]:
-    with create_store(ledger_url) as store:
-        prepare(store)
+    with open_store(ledger_url) as store:
         yield store
 
 
@@ -35,9 +66,7 @@ def source() -> MemorySource:
 
 @pytest.fixture
 def ledger(ledger_url: str, source: MemorySource) -> Iterator[Ledger]:
-    create_store(ledger_url).close()
     with Ledger(ledger_url) as ledger:
-        prepare(ledger.store)
         declare(ledger, IngestSettings(datasets=shipped(), source=source))
         yield ledger
 
@@ -84,7 +113,7 @@ def busy_postgres_url(pg_server: Server, busy_postgres: tuple[str, Busy]) -> Ite
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
 def busy_ledger(request: pytest.FixtureRequest) -> tuple[str, Busy]:
     """The URL of a busy ledger on each database in turn, and which unit is which."""
-    # Asked for by name, so that the server starts only for the tests that use it.
+    # Requested by name, so that the server starts only for the tests that use it.
     url: str = request.getfixturevalue(f"busy_{request.param}_url")
     return url, request.getfixturevalue(f"busy_{request.param}")[1]
 

@@ -63,9 +63,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def tried_once(ledger_url: str, source: ObjectSource) -> Iterator[Ledger]:
     """Make a ledger whose units are tried once, and then rest."""
-    create_store(ledger_url).close()
     with Ledger(ledger_url) as ledger:
-        prepare(ledger.store)
         declare(ledger, IngestSettings(datasets=shipped(), source=source, retry=ONCE))
         yield ledger
 

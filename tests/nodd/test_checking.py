@@ -23,7 +23,7 @@ from holdfast.nodd.check.runner import check
 from holdfast.nodd.dataset import Datasets, shipped
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.tables import SETTING, VERSION
-from holdfast.store import Store, connect, create_store
+from holdfast.store import Store, connect, open_store
 from tests.enforcement.raw import Client
 from tests.enforcement.schema import everything_in
 from tests.nodd.busy import Busy, checked, pairs
@@ -161,11 +161,11 @@ def test_nothing_is_found_while_it_is_at_work(store: Store[Any], ledger_url: str
     assert (last.violations, last.checked["units"], last.checked["items"]) == ((), 2 * objects, objects)
 
 
-def test_nothing_is_found_where_nothing_is(ledger_url: str) -> None:
-    with create_store(ledger_url) as store:
-        before = everything_in(ledger_url)
+def test_nothing_is_found_where_nothing_is(bare_url: str) -> None:
+    with open_store(bare_url) as store:
+        before = everything_in(bare_url)
         assert check(store, shipped()) == CheckReport(ok=True, violations=(), checked=dict.fromkeys(CHECKED, 0))
-        assert everything_in(ledger_url) == before  # no table was made
+        assert everything_in(bare_url) == before  # no table was made
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -204,11 +204,11 @@ def test_what_is_no_ledger_is_a_typed_error(empty_url: str, busy_datasets: Datas
         checked(empty_url, busy_datasets)
 
 
-def test_a_ledger_that_lost_all_its_tables_is_refused_as_elsewhere(ledger_url: str, busy_datasets: Datasets) -> None:
-    with create_store(ledger_url) as store, store.transaction() as transaction:
+def test_a_ledger_that_lost_all_its_tables_is_refused_as_elsewhere(bare_url: str, busy_datasets: Datasets) -> None:
+    with open_store(bare_url) as store, store.transaction() as transaction:
         transaction.settings.set(SETTING, VERSION)
     with pytest.raises(StoreDamagedError):
-        checked(ledger_url, busy_datasets)
+        checked(bare_url, busy_datasets)
 
 
 def test_memory_does_not_grow_with_what_is_kept(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:

@@ -24,7 +24,6 @@ from holdfast.nodd.feed import Feed, PollResult
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.objects import ObjectHead, ObjectUnavailableError
 from holdfast.nodd.queues import Queue
-from holdfast.nodd.tables import prepare
 from holdfast.store import Store
 from tests.nodd.aws import Cloud
 from tests.nodd.messages import GFS, event, record
@@ -150,7 +149,6 @@ class HalfDown(MemorySource):
 def working(url: str, source: MemorySource) -> Iterator[Ledger]:
     """Run a ledger and a worker of it, in threads."""
     with Ledger(url) as ledger:
-        prepare(ledger.store)
         declare(
             ledger, IngestSettings(datasets=shipped(), source=source, retry=RetryPolicy(strategy=Strategy.IMMEDIATE))
         )

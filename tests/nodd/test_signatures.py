@@ -20,9 +20,8 @@ from holdfast.core.errors import StoreUnavailableError
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.signatures import CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, Signatures, fetched
-from holdfast.nodd.tables import prepare
 from holdfast.nodd.units import Fate
-from holdfast.store import create_store
+from holdfast.store import open_store
 from tests.nodd.messages import event, record
 
 pytestmark = pytest.mark.attack("input")
@@ -262,8 +261,7 @@ def test_what_is_not_signed_is_rejected_and_kept(ledger_url: str) -> None:
     forged = json.dumps(
         {**signed(event(record(key="gfs.20260726/00/atmos/gfs.t00z.pgrb2.0p25.f006"))), "Message": "{}"}
     )
-    with create_store(ledger_url) as store:
-        prepare(store)
+    with open_store(ledger_url) as store:
         messages = [FeedMessage(good, "1"), FeedMessage(forged, "2"), FeedMessage(event(record()), "3")]
         found = admit(store, messages, shipped(), signatures=signatures)
         assert [(one.fate, (one.reason or "").partition(":")[0]) for one in found] == [

@@ -15,7 +15,7 @@ from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.statements import schema
 from holdfast.nodd.tables import BEFORE, SETTING, VERSION, is_prepared, prepare
-from holdfast.store import Store, connect, create_store
+from holdfast.store import Store, connect, open_store
 from tests.enforcement.schema import everything_in
 from tests.nodd.messages import event, record
 from tests.support.forkserver import ForkServer
@@ -32,14 +32,14 @@ def version_of(store: Store[Any]) -> str | None:
         return reading.settings.read().get(SETTING)
 
 
-def test_tables_are_made_once(ledger_url: str) -> None:
-    with create_store(ledger_url) as store:
+def test_tables_are_made_once(bare_url: str) -> None:
+    with open_store(bare_url) as store:
         assert not is_prepared(store)
         assert prepare(store)
-        before = everything_in(ledger_url)
+        before = everything_in(bare_url)
         assert not prepare(store)
         assert is_prepared(store)
-    assert everything_in(ledger_url) == before
+    assert everything_in(bare_url) == before
 
 
 @pytest.mark.parametrize("version", ["0", "1", "4", "x"])
@@ -71,53 +71,50 @@ def test_the_version_before_is_upgraded_and_keeps_its_rows(store: Store[Any], le
     assert list(rows) == [("pending", "unknown")]
 
 
-def test_tables_that_were_lost_are_not_made_anew(ledger_url: str) -> None:
-    with create_store(ledger_url) as store:
+def test_tables_that_were_lost_are_not_made_anew(bare_url: str) -> None:
+    with open_store(bare_url) as store:
         with store.transaction() as transaction:
             transaction.settings.set(SETTING, VERSION)
-        before = everything_in(ledger_url)
+        before = everything_in(bare_url)
         for look in (prepare, is_prepared):
             with pytest.raises(StoreDamagedError):
                 look(store)
-    assert everything_in(ledger_url) == before
+    assert everything_in(bare_url) == before
 
 
-def test_tables_whose_creation_fails_do_not_exist(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    create_store(ledger_url).close()
-    before = everything_in(ledger_url)
-    with connect(ledger_url) as store:
+def test_tables_whose_creation_fails_do_not_exist(bare_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = everything_in(bare_url)
+    with connect(bare_url) as store:
         with monkeypatch.context() as patch:
             broken = [*schema(store.dialect)[:-1], "SELECT no_such_column FROM nodd_units"]
             patch.setattr(tables, "schema", lambda _dialect: broken)
             with pytest.raises(Exception, match="no_such_column"):
                 prepare(store)
-        assert everything_in(ledger_url) == before
+        assert everything_in(bare_url) == before
         assert prepare(store)
 
 
 @pytest.mark.parametrize("die_at", ["before the view", "before it is durable"])
 def test_a_process_that_is_killed_while_it_makes_them_leaves_nothing(
-    ledger_url: str, children: ForkServer, die_at: str
+    bare_url: str, children: ForkServer, die_at: str
 ) -> None:
-    create_store(ledger_url).close()
-    before = everything_in(ledger_url)
-    child = children.spawn("tests.nodd.processes:table_maker", url=ledger_url, die_at=die_at)
+    before = everything_in(bare_url)
+    child = children.spawn("tests.nodd.processes:table_maker", url=bare_url, die_at=die_at)
     assert child.wait(30) == -signal.SIGKILL, children.log
-    assert everything_in(ledger_url) == before
-    with connect(ledger_url) as store:
+    assert everything_in(bare_url) == before
+    with connect(bare_url) as store:
         assert prepare(store)
 
 
 def test_processes_that_make_them_at_the_same_moment_make_them_once(
-    ledger_url: str, children: ForkServer, tmp_path: Path
+    bare_url: str, children: ForkServer, tmp_path: Path
 ) -> None:
-    create_store(ledger_url).close()
     meet = tmp_path / "meet"
     meet.mkdir()
-    options = {"url": ledger_url, "meet": str(meet), "of": 4}
+    options = {"url": bare_url, "meet": str(meet), "of": 4}
     many = [children.spawn("tests.nodd.processes:preparer", **options) for _ in range(4)]
     assert [child.wait(60) for child in many] == [0] * 4, children.log
     assert sorted(path.read_text() for path in meet.iterdir()) == ["False"] * 3 + ["True"]
-    with connect(ledger_url) as store:
+    with connect(bare_url) as store:
         assert version_of(store) == VERSION
         assert is_prepared(store)

@@ -37,8 +37,6 @@ from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.metrics import INSTRUMENTS
 from holdfast.nodd.queues import Queue
 from holdfast.nodd.reporter import TelemetryReporter
-from holdfast.nodd.tables import prepare
-from holdfast.store import create_store
 from holdfast.telemetry import Target, Telemetry, start
 from tests.cli.commands import holdfast
 from tests.nodd.aws import Cloud
@@ -120,9 +118,7 @@ class Scope:
 @pytest.fixture
 def ledger(ledger_url: str) -> Iterator[Ledger]:
     """A ledger with the application's tables, and no operation yet."""
-    create_store(ledger_url).close()
     with Ledger(ledger_url) as ledger:
-        prepare(ledger.store)
         yield ledger
 
 
