@@ -1,11 +1,13 @@
 """Queues over one empty ledger of each kind, on a clock that the test moves."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
 from holdfast.compat import IdempotentJobQueue
 from holdfast.testing import VirtualClock
+from tests.compat.support import Database, connected
 
 Open = Callable[..., IdempotentJobQueue]
 
@@ -28,6 +30,13 @@ def opened(ledger_url: str, clock: VirtualClock) -> Iterator[Open]:
     yield open_queue
     for queue in queues:
         queue.close()
+
+
+@pytest.fixture
+def database(ledger_url: str) -> Iterator[Database]:
+    """A connection to the ledger's database by its own driver, for tests that read often."""
+    with closing(connected(ledger_url)) as connection:
+        yield connection
 
 
 @pytest.fixture

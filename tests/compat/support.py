@@ -5,7 +5,6 @@ Invariants: `rows` reads the database through its own driver, never through the 
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections import Counter
@@ -32,34 +31,41 @@ JOURNAL = (
 )
 
 
-def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
+Database = str | sqlite3.Connection | psycopg.Connection
+"""The URL of a database, or a connection to it, for tests that read often."""
+
+
+def rows(database: Database, statement: str) -> list[tuple[Any, ...]]:
     """Run one statement through the database's own driver and return its rows."""
-    return _answers(url, [statement])[0]
+    return _answers(database, [statement])[0]
 
 
-def everything(url: str) -> list[list[tuple[Any, ...]]]:
+def everything(database: Database) -> list[list[tuple[Any, ...]]]:
     """Return every row that a move could touch."""
     tables = ("holdfast_calls", "holdfast_jobs", "holdfast_aborted", "holdfast_journal", "holdfast_count_deltas")
-    return _answers(url, [f"SELECT * FROM {table} ORDER BY 1, 2" for table in tables])
+    return _answers(database, [f"SELECT * FROM {table} ORDER BY 1, 2" for table in tables])
 
 
-def _answers(url: str, statements: Iterable[str]) -> list[list[tuple[Any, ...]]]:
-    with closing(_connected(url)) as connection:
-        cursors = [connection.execute(statement) for statement in statements]
-        answers = [cursor.fetchall() if cursor.description else [] for cursor in cursors]
-        connection.commit()
+def _answers(database: Database, statements: Iterable[str]) -> list[list[tuple[Any, ...]]]:
+    if isinstance(database, str):
+        with closing(connected(database)) as connection:
+            return _answers(connection, statements)
+    cursors: list[Any] = [database.execute(statement) for statement in statements]
+    answers = [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    database.commit()
     return answers
 
 
-def _connected(url: str) -> Any:
+def connected(url: str) -> Any:
     return sqlite3.connect(urlsplit(url).path[1:]) if url.startswith("sqlite") else psycopg.connect(url)
 
 
-def job_row(url: str, job_id: str) -> dict[str, Any]:
+def job_row(database: Database, job_id: str) -> dict[str, Any]:
     """Return what the database says about one job."""
     columns = ("state", "version", "attempts", "priority", "quarantine_code", "last_error_code", "actor", "reason")
     [found] = rows(
-        url, f"SELECT {', '.join(columns)} FROM holdfast_jobs JOIN holdfast_calls USING (job_id) WHERE key = '{job_id}'"
+        database,
+        f"SELECT {', '.join(columns)} FROM holdfast_jobs JOIN holdfast_calls USING (job_id) WHERE key = '{job_id}'",
     )
     return dict(zip(columns, found, strict=True))
 
@@ -100,10 +106,7 @@ def mark(queue: IdempotentJobQueue, status: JobStatus, job_id: str, *, idempoten
 # ---------------------------------------------------------------------------------------------------------------------
 # Random histories
 
-# `make prove` doubles both, so a job has as many moves.
-DOUBLE = 2 if os.environ.get("HOLDFAST_HYPOTHESIS") == "prove" else 1
-NAMES = [f"job-{n}" for n in range(15 * DOUBLE)]
-STEPS = 75 * DOUBLE
+NAMES = [f"job-{n}" for n in range(30)]
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
@@ -123,13 +126,13 @@ LOOK = (
 )
 
 
-def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = STEPS) -> tuple[History, list[Seen]]:
+def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 150) -> tuple[History, list[Seen]]:
     """Let two processes and three threads loose on the same jobs while one more looks on."""
     seen: dict[Seen, None] = {}
     over = threading.Event()
 
     def look() -> None:
-        with closing(_connected(url)) as connection:
+        with closing(connected(url)) as connection:
             while not over.wait(0.005):
                 seen.update(dict.fromkeys(Seen(*row) for row in connection.execute(LOOK).fetchall()))
                 connection.rollback()

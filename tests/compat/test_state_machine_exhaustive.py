@@ -17,8 +17,7 @@ from holdfast.compat import (
 )
 from holdfast.core.errors import RefusedError
 from tests.compat.actor import job
-from tests.compat.conftest import Open
-from tests.compat.support import JOBS, everything, job_row, mark, put, rows
+from tests.compat.support import JOBS, Database, everything, job_row, mark, put, rows
 
 PENDING, RUNNING, SUCCEEDED, FAILED, QUARANTINED = JobStatus
 
@@ -39,13 +38,13 @@ def expected(source: JobStatus, target: JobStatus, *, holder: bool) -> type[Exce
 
 
 @pytest.mark.req("G-02", "G-08", "G-13", "G-26", "K-64")
-def test_state_machine_exhaustive(queue: IdempotentJobQueue, other: IdempotentJobQueue, ledger_url: str) -> None:
+def test_state_machine_exhaustive(queue: IdempotentJobQueue, other: IdempotentJobQueue, database: Database) -> None:
     tried = 0
     for source, target, holder, idempotent in product(JobStatus, JobStatus, (True, False), (True, False)):
         tried += 1
         name = f"job-{tried}"
         put(queue, source, name)
-        before = everything(ledger_url)
+        before = everything(database)
         actor = queue if holder else other
         outcome = expected(source, target, holder=holder)
         if isinstance(outcome, JobStatus) or idempotent:
@@ -55,8 +54,8 @@ def test_state_machine_exhaustive(queue: IdempotentJobQueue, other: IdempotentJo
                 mark(actor, target, name, idempotent=False)
             assert type(raised.value) is outcome
         end = outcome if isinstance(outcome, JobStatus) else source
-        assert job_row(ledger_url, name)["state"] == end
-        assert (everything(ledger_url) == before) == (end is source)
+        assert job_row(database, name)["state"] == end
+        assert (everything(database) == before) == (end is source)
     assert tried == 100
 
 
@@ -80,9 +79,12 @@ _NAMES = count()
 @settings(max_examples=25)
 @given(steps=st.lists(st.tuples(st.sampled_from(JobStatus), st.booleans(), st.booleans()), max_size=12))
 def test_random_sequences_end_where_the_table_says(
-    ledger_url: str, opened: Open, steps: list[tuple[JobStatus, bool, bool]]
+    database: Database,
+    queue: IdempotentJobQueue,
+    other: IdempotentJobQueue,
+    steps: list[tuple[JobStatus, bool, bool]],
 ) -> None:
-    workers = opened(), opened()
+    workers = queue, other
     name = f"fuzz-{next(_NAMES)}"
     workers[0].enqueue(job(name))
     status, holder, version, attempts = PENDING, None, 1, 0
@@ -98,8 +100,6 @@ def test_random_sequences_end_where_the_table_says(
             status, version, attempts = outcome, version + 1, attempts + (outcome is RUNNING)
             holder = actor if outcome is RUNNING else None
         assert rows(
-            ledger_url,
+            database,
             f"SELECT state, version, attempts FROM {JOBS} WHERE key = '{name}'",
         ) == [(status, version, attempts)]
-    for worker in workers:
-        worker.close()
