@@ -29,7 +29,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(VENV)/pycache
 .DELETE_ON_ERROR:
 # One target at a time: benchmarks and timing tests need both cores.
 .NOTPARALLEL:
-.PHONY: help setup demo test again quick fmt lint type verify conformance bench prove tlc faults attack docs site dist golden lock check-lock clean
+.PHONY: help setup demo test again quick fmt style lint type verify conformance bench prove tlc faults attack docs site dist golden lock check-lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,30 +56,32 @@ else
 	@echo "There is no DB=$(DB): sqlite or postgres." >&2; exit 2
 endif
 
-# mypy needs one core, and no test: it runs beside them.
+# The layer contracts and mypy need one core, and no test: they run beside the tests.
 define with_types
-	@$(BIN)/mypy > $(VENV)/types.txt 2>&1 & types=$$!; failed=0; \
-	$(BIN)/python -m pytest -m "not slow" --dist worksteal $(1) || failed=$$?; \
+	@{ $(BIN)/lint-imports; contracts=$$?; $(BIN)/mypy && exit $$contracts; } > $(VENV)/types.txt 2>&1 & types=$$!; \
+	failed=0; $(BIN)/python -m pytest -m "not slow" --dist worksteal $(1) || failed=$$?; \
 	wait $$types || failed=$$?; cat $(VENV)/types.txt; exit $$failed
 endef
 
-test: setup lint ## lint, types, and every test that is not slow
+test: setup style ## lint, types, and every test that is not slow
 	$(call with_types,-n $(JOBS) $(PYTEST_ARGS))
 
 again: setup lint type ## lint, types, and only the tests that failed in the last run, one at a time
 	@$(BIN)/python -m tests.support.failed
 	$(BIN)/python -m pytest -m "not slow" -n 0 --last-failed --last-failed-no-failures none $(PYTEST_ARGS)
 
-quick: setup lint ## lint, types, the core, and a slice of the tests on both databases: under a minute
+quick: setup style ## lint, types, the core, and a slice of the tests on both databases: under a minute
 	$(call with_types,-n 2 $(QUICK) $(PYTEST_ARGS))
 
 fmt: setup ## format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-lint: setup ## ruff, formatting, and the layer contracts
+style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint: style ## ruff, formatting, and the layer contracts
 	$(BIN)/lint-imports
 
 type: setup ## mypy, strict
