@@ -106,7 +106,7 @@ def mark(queue: IdempotentJobQueue, status: JobStatus, job_id: str, *, idempoten
 # ---------------------------------------------------------------------------------------------------------------------
 # Random histories
 
-NAMES = [f"job-{n}" for n in range(30)]
+NAMES = [f"job-{n}" for n in range(15)]
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
@@ -126,7 +126,7 @@ LOOK = (
 )
 
 
-def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 150) -> tuple[History, list[Seen]]:
+def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 75) -> tuple[History, list[Seen]]:
     """Let two processes and three threads loose on the same jobs while one more looks on."""
     seen: dict[Seen, None] = {}
     over = threading.Event()

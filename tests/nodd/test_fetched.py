@@ -6,6 +6,7 @@ import io
 import struct
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cache
 
 import h5py
 import msgspec
@@ -39,6 +40,12 @@ def s3(server: LoopbackS3) -> LoopbackS3:
     return server
 
 
+@cache
+def source_of(endpoint: str) -> S3Source:
+    """Return the source of a server; each request is its own, and a client takes longer to make than a request."""
+    return S3Source(shipped().buckets(), endpoint=endpoint)
+
+
 def processed(
     s3: LoopbackS3, dataset: Dataset, example: Example, data: bytes, index: bytes | None = None, *, known: bool = True
 ) -> tuple[OperatorVerdict, OperatorVerdict, Sequence[Request]]:
@@ -54,7 +61,7 @@ def processed(
         s3.put(bucket, f"{example.key}.idx", index)
         sidecars = [Sidecar(f"s3://{bucket}/{example.key}.idx", None, len(index))]
     sizes = {example.key: notice.size, f"{example.key}.idx": None if index is None else len(index)}
-    source = FetchedObjects(S3Source(shipped().buckets(), endpoint=s3.endpoint), dataset.spec.format, sizes)
+    source = FetchedObjects(source_of(s3.endpoint), dataset.spec.format, sizes)
     checked = integrity.check(unit, dataset, source, sidecars, written)
     learned = metadata.extract(unit, dataset, source, checked)
     return checked, learned, list(s3.requests)
