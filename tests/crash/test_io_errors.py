@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,16 +40,16 @@ pytestmark = [
 
 
 class Attempt:
-    """One reference run on a disk that fails once, or never."""
+    """One reference run in which one call fails (`error=EIO`) or kills the process (`signal=KILL`), or none."""
 
-    def __init__(self, folder: Path, call: str, error: str, when: int | None) -> None:
+    def __init__(self, folder: Path, call: str, fault: str, when: int | None) -> None:
         assert STRACE is not None
         self.path = folder / "failing.db"
         for old in folder.glob("failing.*"):
             old.unlink()
         shutil.copyfile(folder / "template.db", self.path)
         notes = folder / "failing.notes"
-        inject = [] if when is None else ["-e", f"inject={call}:error={error}:when={when}"]
+        inject = [] if when is None else ["-e", f"inject={call}:{fault}:when={when}"]
         trace = folder / "failing.trace"
         done = subprocess.run(
             [
@@ -70,12 +71,18 @@ class Attempt:
             timeout=60,
             check=False,
         )
-        assert done.returncode == 0, done.stderr  # anything but a typed error
+        self.killed = done.returncode == -signal.SIGKILL
+        assert done.returncode == 0 or self.killed, done.stderr  # anything but a typed error
         self.calls = trace.read_text(encoding="utf-8").count(f"{call}(")
         self.notes = noted(notes) if notes.exists() else []
         self.finished = (folder / "failing.notes.count").exists()
         error_file = folder / "failing.notes.error"
         self.codes = noted(error_file) if error_file.exists() else []
+
+    def require_honest(self) -> None:
+        """Fail unless the run ended, was killed or said why not, and every answer is true of what it left."""
+        assert self.finished or self.killed or self.codes, "it neither ended nor said why"
+        require_sound(self.path, self.notes)
 
 
 @pytest.fixture
@@ -87,14 +94,13 @@ def folder(sqlite_url: str) -> Path:
 
 def fail_at(folder: Path, call: str, error: str, n: int | None) -> set[str]:
     """Let one call fail, each in turn or `n` of them; return the codes of the errors that callers got."""
-    every = range(1, Attempt(folder, call, error, None).calls + 1)
+    every = range(1, Attempt(folder, call, "", None).calls + 1)
     points = list(every) if n is None else sorted(random.Random(SEED).sample(every, min(n, len(every))))
     codes: set[str] = set()
     for point in points:
-        attempt = Attempt(folder, call, error, point)
-        assert attempt.finished or attempt.codes, f"{call} {point}: it neither ended nor said why"
+        attempt = Attempt(folder, call, f"error={error}", point)
+        attempt.require_honest()
         codes.update(attempt.codes)
-        require_sound(attempt.path, attempt.notes)
     return codes
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 
@@ -52,14 +53,15 @@ class Recording:
     def moments(self) -> Iterator[tuple[Disk, list[str]]]:
         """Go through the run once, and stop at every moment at which something is in doubt."""
         answered: list[str] = []
+        disk = deepcopy(self._disk)
         for op in self.ops:
             if op.path == self._notes:
                 if isinstance(op, Write):
                     answered += op.data.decode().splitlines()
                 continue
-            self._disk.take(op)
-            if self._disk.uncertain:
-                yield self._disk, answered
+            disk.take(op)
+            if disk.uncertain:
+                yield disk, answered
 
 
 def require_survived(image: Image, answered: list[str], name: str, place: Path) -> None:
@@ -71,9 +73,9 @@ def require_survived(image: Image, answered: list[str], name: str, place: Path) 
     require_sound(place / name, answered)
 
 
-def cut(recording: Recording, images: int, place: Path) -> int:
+def cut(recording: Recording, images: int, place: Path, seed: int = SEED) -> int:
     """Cut the power so many times, spread over the whole run; return how often something was lost or broken."""
-    chance = Random(SEED)
+    chance = Random(seed)
     moments = sum(op.path != recording._notes for op in recording.ops)
     bad = 0
     for disk, answered in recording.moments():

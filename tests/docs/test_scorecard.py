@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.support import attacks, scorecard
+from tests.support import attacks, prove, scorecard
 
 REPORT = """<testsuites><testsuite>
   <testcase file="tests/enforcement/test_acts.py" name="test_a[postgres]"><properties>
@@ -49,3 +49,36 @@ def test_a_section_replaces_only_what_is_between_its_markers(tmp_path: Path) -> 
     assert page.read_text(encoding="utf-8") == "before\n<!-- a: begin -->\nnew\n<!-- a: end -->\nafter\n"
     with pytest.raises(SystemExit):
         scorecard.write(page, "b", "new\n")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The long proof
+
+
+def test_a_proof_continues_where_it_was_stopped_and_fails_if_a_control_finds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeds: list[int] = []
+
+    def unit(_rig: object, seed: int) -> prove.Unit | None:
+        seeds.append(seed)
+        return None if seed == 3 else prove.Unit(10, bad=int(seed == 2), how="seed 2" if seed == 2 else "")
+
+    found = {"a safeguard": [4, 1]}
+    monkeypatch.setattr(prove, "KINDS", {"kind": prove.Kind("things", unit, {"a safeguard": ()})})
+    monkeypatch.setattr(prove, "control", lambda _name, without: found[without])
+    path = tmp_path / "state.json"
+    prove.prove(prove.load(path), path, ["kind"], budget_s=0)
+    assert (seeds, path.exists()) == ([], False)
+    prove.prove(prove.load(path), path, ["kind"], budget_s=60)
+    assert seeds == [0, 1, 2, 3]
+    again = prove.load(path)
+    prove.prove(again, path, ["kind"], budget_s=60)
+    assert seeds == [0, 1, 2, 3]
+    done = again.kinds["kind"]
+    assert (done.units, done.tried, done.bad, done.ended, done.controls) == (3, 30, 1, True, found)
+    assert prove.failures(again) == ["kind: seed 2"]
+    assert "| things | 30 (all there are) | 1 |" in prove.section(again)
+    found["a safeguard"] = done.controls["a safeguard"] = [4, 0]
+    assert len(prove.failures(again)) == 2
+    assert "min left: kind 30 (1 bad)" in capsys.readouterr().err

@@ -124,6 +124,7 @@ class RecordedHistory:
     excused: int = 0
     lost: int = 0
     status: ExecutionStatus | None = None
+    owner: str | None = None  # the worker that claimed the attempt
     asked: bool = False  # the attempt was asked to stop
     committed: int | None = None  # the attempt that crossed the commit boundary
     time: str = ""
@@ -249,12 +250,18 @@ class RecordedHistory:
             return
         if row.source == JobState.RUNNING and row.status_from != self.status:
             raise _WrongError("source", f"its attempt starts at {row.status_from}, but is {self.status}")
+        if (
+            row.event == "succeed"
+            and row.status_from == ExecutionStatus.IN_PROGRESS
+            and self.owner not in (None, row.actor)
+        ):
+            raise _WrongError("fence", f"{row.actor} completes attempt {row.attempt}, which {self.owner} has claimed")
         move = self._decided(row, _commands(row), row.target, row.status_to)
         self.attempts += claimed
         self.excused += move.excused
         self.lost += move.lost
         if claimed:
-            self.asked = False
+            self.owner, self.asked = row.actor, False
         if row.status_to:
             self._end_status(row.status_to)
 
