@@ -14,7 +14,7 @@ import pytest
 from holdfast import Ledger
 from holdfast.core.commands import Complete
 from holdfast.core.errors import FlowInvalidError
-from holdfast.scheduling.fair import set_weight, weights
+from holdfast.scheduling.fair import set_step, set_weight, step, weights
 from holdfast.store import Declared, Lease, Store, Submission, create_store
 from holdfast.store.statements import statements
 from holdfast.store.verbs.fair import STEP_S
@@ -139,6 +139,30 @@ def test_a_higher_priority_overtakes_what_became_due_less_than_a_step_before(
     submit(store, [("a", 0)], start - timedelta(seconds=STEP_S - 1))
     submit(store, [("a", 1), ("b", -1)], start)
     assert [(q, p) for q, p, _ in served(store, 10)] == [("a", 0), ("a", 1), ("a", 0), ("b", -1)]
+
+
+def test_the_step_of_a_priority_is_a_journalled_setting(ledger: Ledger, clock: VirtualClock) -> None:
+    def order() -> list[int]:
+        with ledger.store.transaction() as transaction:
+            transaction.store.fair = True
+            return transaction.fair.shared(["default"], 10)
+
+    low = ledger.submit("noop", run_at=clock.after(-100)).job_id
+    high = ledger.submit("noop", priority=1).job_id
+    assert order() == [low, high]  # a minute is less than the 100 seconds that the first one waits
+    assert set_step(ledger, 200, actor="ann", reason="urgent")
+    assert not set_step(ledger, 200, actor="ann", reason="urgent")
+    assert order() == [high, low]
+    for wrong in (0, -1, float("nan"), 1e9):
+        with pytest.raises(FlowInvalidError) as error:
+            set_step(ledger, wrong, actor="ann", reason="x")
+        assert error.value.context["refusal"] == "step_out_of_range"
+    assert set_step(ledger, None, actor="ann", reason="enough")
+    assert order() == [low, high]
+    with ledger.store.reading() as reading:
+        changes = reading.queues.history("default")
+        assert step(reading) == STEP_S
+    assert [(one.what, one.before, one.after) for one in changes] == [("fair", "200", None), ("fair", None, "200")]
 
 
 def test_more_than_sixteen_priorities_are_all_served(store: Store[Any], clock: VirtualClock) -> None:

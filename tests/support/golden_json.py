@@ -304,6 +304,7 @@ class _Scenario:
         run("queues limit", "default", "--running", "3", *why, db=db)
         run("queues limit", "default", "--off", *why, db=db)
         run("queues weight", "default", "3", *why, db=db)
+        run("queues step", "300", *why, db=db)
         run("queues history", "default", db=db)
         with Ledger(db) as ledger:
             ledger.batch([{"operation": "noop"}] * 2, then=Call(operation="noop", payload={}), name="nightly")

@@ -122,6 +122,29 @@ def weigh_queue(
     return Answer(value, output.clean(f"Queue {queue} has the weight {value['weight']:g}."))
 
 
+@queues.subcommand("step")
+@command(Location.open)
+def step_priorities(
+    store: Store[Any],
+    *,
+    seconds: Annotated[float | None, argument(metavar="SECONDS", help="Waiting that one priority is worth.")] = None,
+    off: Annotated[bool, option("--off", help="Remove the setting: a priority is worth 60 s again.")] = False,
+    reason: Reason,
+) -> Answer:
+    """Set by how much time a higher priority overtakes, for all queues.
+
+    Example: holdfast queues step 300 --reason 'urgent work waits too long'
+    """
+    from holdfast.scheduling.fair import save_step, step  # noqa: PLC0415 - the other commands need nothing of it
+
+    if off == (seconds is not None):
+        raise InputError("Give a number of seconds or --off.", next_step="holdfast queues step 300 --reason TEXT")
+    with store.transaction() as transaction:
+        was_changed = save_step(transaction, seconds, actor=actor(), reason=reason)
+        value = {"step_s": step(transaction), "changed": was_changed}
+    return Answer(value, f"One priority is worth {value['step_s']:g} s of waiting.")
+
+
 @queues.subcommand()
 @command(Location.open)
 def history(

@@ -2,10 +2,12 @@
 
 -- name: fair_jobs
 -- The first due jobs of each lane (see claim_jobs), at most 16 lanes, merged by their due time minus a number of seconds
--- for each priority. Each lane is a walk of one index; so a job of low priority gets its turn, and later only by so much.
+-- for each priority, which is a setting. Each lane is a walk of one index; so a job of low priority gets its turn, and later only by so much.
 -- More jobs are read than are locked: what another claim has locked is passed over.
 WITH RECURSIVE
   t AS MATERIALIZED (SELECT coalesce(:now, statement_timestamp()) AS now),
+  f AS MATERIALIZED (SELECT coalesce((SELECT s.value::double precision FROM holdfast_settings s
+    WHERE s.kind = 'fair' AND s.name = 'step_s' AND s.state = 'active'), :step::double precision) AS step),
   every_lane (queue, priority) AS (
     SELECT q, (SELECT max(j.priority) FROM holdfast_jobs j
                 WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q)
@@ -21,9 +23,9 @@ WITH RECURSIVE
                WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority = l.priority) AS head
               FROM every_lane l WHERE l.priority IS NOT NULL) h
      WHERE h.head <= (SELECT now FROM t)
-     ORDER BY extract(epoch FROM h.head)::double precision - h.priority * :step::double precision LIMIT 16),
+     ORDER BY extract(epoch FROM h.head)::double precision - h.priority * (SELECT step FROM f) LIMIT 16),
   best AS MATERIALIZED (
-    SELECT j.job_id, extract(epoch FROM j.due_at)::double precision - l.priority * :step::double precision AS rank
+    SELECT j.job_id, extract(epoch FROM j.due_at)::double precision - l.priority * (SELECT step FROM f) AS rank
       FROM lanes l CROSS JOIN LATERAL (
         SELECT job_id, due_at FROM holdfast_jobs
          WHERE due_at IS NOT NULL AND parked IS NULL AND queue = l.queue AND priority = l.priority

@@ -54,7 +54,8 @@ SELECT s.kind,
        CASE WHEN g.event = 'set' THEN s.value END, g.actor, g.reason, g.at
   FROM holdfast_settings s JOIN holdfast_edges g ON g.record = s.setting_id AND g.subject = s.setting_id
  WHERE g.machine = 'SETTING' AND g.event <> 'replace'
-   AND (s.kind, s.name) IN (VALUES ('limit', :subject), ('weight', :queue), ('depth', :queue), ('pause', :queue))
+   AND (s.kind, s.name) IN (VALUES ('limit', :subject), ('weight', :queue), ('depth', :queue), ('pause', :queue),
+                                ('fair', 'step_s'))
  ORDER BY g.seq DESC LIMIT :n;
 
 -- name: ask_cancel

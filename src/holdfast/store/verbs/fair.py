@@ -1,7 +1,7 @@
 """Verbs of the fair claim: which due jobs come first where a queue has several priorities, or queues have weights.
 
-A job is ranked by its due time minus `STEP_S` for each priority: one of a higher priority overtakes those that became
-due less than that before it, and no others. So a job of low priority is delayed, and never starved.
+A job is ranked by its due time minus a step for each priority, by default `STEP_S`: one of a higher priority overtakes
+those that became due less than that before it, and no others. So a job of low priority is delayed, and never starved.
 
 Invariants: a claim reads at most 16 lanes, each by one index; queues with weights get shares of what is claimed, and a
 queue without due jobs saves nothing up; a ledger with one priority and no weights never comes here.
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from holdfast.store.store import Store
     from holdfast.store.transaction import Reading
 
-STEP_S = 60.0
+STEP_S = 60.0  # unless the ledger has a setting
+STEP = ("fair", "step_s")  # the kind and the name of that setting
 WEIGHT = "weight"  # the kind of settings that have the weights of queues
 WEIGHT_DEFAULT = 1.0
 

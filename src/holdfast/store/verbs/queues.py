@@ -20,7 +20,10 @@ BEFORE = "set before changes of queues were journalled"
 
 
 class QueueChange(msgspec.Struct, frozen=True):
-    """One change of a queue: its limit, its depth limit, its weight or its pause; a value is JSON, None without one."""
+    """One change of a queue: its limit, its depth limit, its weight, its pause, or the fair step of all queues.
+
+    A value is JSON, None without one.
+    """
 
     what: str
     before: str | None
