@@ -310,6 +310,12 @@ def test_canonical_text_is_stable(value: Any) -> None:
     assert canonical(shuffled(value)) == text
 
 
+@given(st.floats(-1e15, 1e15) | st.floats(-400, 400).map(lambda number: round(number, 4)))
+def test_a_fraction_is_written_as_python_writes_it(number: float) -> None:
+    if abs(number) > 1e-3 and not number.is_integer():  # others: see the texts above
+        assert canonical({"a": [number, -number]}) == f'{{"a":[{number!r},{-number!r}]}}'
+
+
 @given(VALUES)
 def test_canonical_text_has_no_white_space_but_in_strings(value: Any) -> None:
     outside = "".join(canonical(value).replace("\\\\", "").replace('\\"', "").split('"')[::2])

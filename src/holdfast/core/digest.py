@@ -113,14 +113,17 @@ def _refuse_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 def _refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
     """Refuse values that an encoder would accept but change: other types, tuples, keys that are not text, NaN.
 
-    Return whether it contains floats or integers beyond 64 bits, which encoders write in different ways.
+    Return whether it contains numbers that encoders write in different ways: integers beyond 64 bits, and floats that
+    are whole, very small or very large.
     """
     kind = type(value)
     if kind is str or value is None or kind is bool:
         return False
     if kind is int or kind is float:
         _refuse_inexact(value)
-        return kind is float or not -(1 << 63) <= value < 1 << 63
+        if kind is float:
+            return not 1e-3 < abs(value) < 1e15 or value == int(value)
+        return not -(1 << 63) <= value < 1 << 63
     if kind is not dict and kind is not list:
         raise PayloadNotJsonError(f"{kind.__name__} is not a JSON type")
     if depth_left == 0:

@@ -47,6 +47,11 @@ def rounded(bbox: Bbox) -> Bbox:
     return west, south, east, north
 
 
+def plain(number: float) -> float:
+    """Return a number as canonical JSON writes it: a whole one as an integer, which is encoded faster."""
+    return int(number) if number == int(number) else number
+
+
 def box(bbox: Bbox) -> dict[str, Any]:
     """Return the polygon of a box; two polygons if it crosses the antimeridian."""
     west, south, east, north = bbox
@@ -61,7 +66,9 @@ def polygon(points: Sequence[Point]) -> dict[str, Any]:
     for turn in sorted(turns) or [0]:
         part = _clipped(_clipped(points, -180 + WHOLE * turn, keep_east=True), 180 + WHOLE * turn, keep_east=False)
         if len(part) >= 4:
-            rings.append([[round(lon - WHOLE * turn, DECIMALS), round(lat, DECIMALS)] for lon, lat in part])
+            rings.append(
+                [[plain(round(lon - WHOLE * turn, DECIMALS)), plain(round(lat, DECIMALS))] for lon, lat in part]
+            )
     if len(rings) == 1:
         return {"type": "Polygon", "coordinates": rings}
     return {"type": "MultiPolygon", "coordinates": [[ring] for ring in rings]}

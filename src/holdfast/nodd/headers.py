@@ -138,7 +138,8 @@ def _grid(unit: Unit, grid: grids.Grid, learned: Learned) -> None:
     if grid.shape is not None:
         learned.properties["nodd:grid_shape"] = list(grid.shape)
     if grid.crs is not None and grid.transform is not None:
-        learned.projection = {"crs": grid.crs, "shape": list(grid.shape or ()), "transform": list(grid.transform)}
+        transform = [area.plain(term) for term in grid.transform]
+        learned.projection = {"crs": grid.crs, "shape": list(grid.shape or ()), "transform": transform}
         resolution = _RESOLUTION.search(unit.notice.fields.get("product", ""))
         if resolution is not None and grid.template == 0:
             named, step = float(f"{resolution[1]}.{resolution[2]}"), abs(grid.transform[0])

@@ -57,7 +57,7 @@ def _verdict(unit: Unit, dataset: Dataset, learned: Learned, geometry: dict[str,
     status = "failed" if failed else "suspect" if learned.issues else "ok"
     data = {
         "geometry": geometry,
-        "bbox": list(learned.bbox) if learned.bbox else None,
+        "bbox": [area.plain(bound) for bound in learned.bbox] if learned.bbox else None,
         "properties": dict(sorted(learned.properties.items())),
         "time_range": {"start": time_text(learned.start), "end": time_text(learned.end) if learned.end else None},
         "reference_time": unit.notice.reference_time,
