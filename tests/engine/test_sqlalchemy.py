@@ -1,4 +1,4 @@
-"""`connection=` takes what frameworks have: SQLAlchemy's Session and Connection, and what looks like Django's."""
+"""`connection=` takes what frameworks have: SQLAlchemy's Session and Connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -169,32 +168,3 @@ def test_sqlite_another_writer_and_another_file_are_typed_errors(sqlite_url: str
             ledger.submit("noop", connection=session)
         assert refused.value.context == {"needs": "file"}
         assert keys(ledger) == []
-
-
-# -- Django: not installed here, so its shape only --------------------------------------------------------------------
-
-
-class Wrapper:
-    """What Django calls a connection, as far as it matters here."""
-
-    connection: sqlite3.Connection | psycopg.Connection | None = None
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def ensure_connection(self) -> None:
-        self.connection = self.connection or self._database.connect()
-
-
-def test_what_wraps_a_connection_as_django_does_is_taken(ledger: Ledger, orders: Database) -> None:
-    given = Wrapper(orders)
-    with pytest.raises(ConnectionUnfitError) as refused:
-        ledger.submit("noop", connection=given)  # outside `atomic`
-    assert refused.value.context == {"needs": "transaction"}
-    assert given.connection is not None
-    for key, end in (("a", "ROLLBACK"), ("b", "COMMIT")):
-        given.connection.execute("BEGIN")
-        ledger.submit("noop", client="c", key=key, connection=given)
-        given.connection.execute(end)
-    given.connection.close()
-    assert keys(ledger) == ["b"]
