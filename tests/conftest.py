@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import clauses
+from tests.support import clauses, compared
 from tests.support.attacks import KINDS
 from tests.support.browsers import CHROMIUM
 from tests.support.ledgers import new_ledger
@@ -133,10 +133,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         path.write_text(json.dumps(shown, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def pytest_collection_finish() -> None:
-    """Take what was collected out of the search for garbage: half a million objects, of which none is garbage."""
-    gc.collect()
-    gc.freeze()
+@pytest.fixture(scope="module", autouse=True)
+def _compared_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """PostgreSQL ledgers with equal catalogues are verified once."""
+    with compared.once(request.node.nodeid):
+        yield
 
 
 @pytest.fixture(scope="session")
