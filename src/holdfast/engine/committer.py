@@ -112,15 +112,18 @@ class Committer:
             tasks = [task for task in tasks if not ran_in_two(task, self._run, self.world)]
         if not tasks:
             return
+        rest = tasks
         try:
-            # One statement may commit itself, if nothing is planned between it and COMMIT.
-            one = not (self.store.limited or self.store.fair)  # a claim is one statement
-            plain = self.store.governed is False and one and self.world.reach is nothing
-            self._write(tasks, partial(write_sets, tasks), lone=plain and len(tasks) == 1 and tasks[0].lone)
+            if self.world.reach is nothing and not self.store.one_writer:
+                from holdfast.engine.at_once import write_at_once  # noqa: PLC0415 - not on SQLite
+
+                rest = write_at_once(tasks, self.store, self._write)
+            if rest:
+                self._write(rest, partial(write_sets, rest))
         except Exception as error:  # noqa: BLE001 - whatever it is, the tasks that did not cause it must go on
             from holdfast.engine.isolation import Isolation  # noqa: PLC0415 - most groups do not fail
 
-            Isolation(self.store, self._write).run(tasks, error)
+            Isolation(self.store, self._write).run(rest, error)
 
     def _write(self, tasks: Sequence[Task[Any]], body: Callable[..., None], *, lone: bool = False) -> StoreError | None:
         """Run a body in one transaction; once that is durable, give each task the outcome that the body recorded.

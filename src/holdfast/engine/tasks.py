@@ -36,7 +36,6 @@ class Task(ABC, Generic[T]):
     error: Exception | None = None
     answered = False
     repeatable = True  # may it be run again when COMMIT's answer was lost?
-    lone = False  # does one statement write it?
 
     def succeeded(self, outcome: T) -> None:
         self.outcome, self.error, self.answered = outcome, None, True
@@ -69,8 +68,6 @@ class SubmitTask(Task[list[Admission]]):
     def __init__(self, submissions: Sequence[Submission]) -> None:
         self.submissions = submissions
         self.repeatable = all(submission.key is not None for submission in submissions)
-        # Of several, a conflict of one must undo the others; one that is more than plain takes several statements.
-        self.lone = len(submissions) == 1 and submissions[0].flow is None
 
     @staticmethod
     def write(tasks: Sequence[SubmitTask], transaction: Transaction) -> list[list[Admission]]:
@@ -154,7 +151,6 @@ class ClaimTask(Task[list[Attempt]]):
     """A request for leases."""
 
     order = 4
-    lone = True
     points = ("during_claim", "after_claim")
 
     def __init__(self, lease: Lease) -> None:

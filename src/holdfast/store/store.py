@@ -212,7 +212,7 @@ class Store(ABC, Generic[Connection]):
         """Return the time by which leases expire, as this process knows it."""
 
     @abstractmethod
-    def complete_jobs(self, connection: Connection, rows: Sequence[tuple[int, int, str]], **params: object) -> int:
+    def complete_jobs(self, session: Reading, rows: Sequence[tuple[int, int, str]], **params: object) -> int:
         """Complete attempts, given as (job_id, token, result) in the order of ids; return how many were written."""
 
     @abstractmethod

@@ -129,5 +129,11 @@ def array(elements: Iterable[object]) -> str:
     return "{" + ",".join(map(str, elements)) + "}"
 
 
+def arrays(rows: Sequence[tuple[int, int, str]]) -> dict[str, object]:
+    """Return the parameters of `complete_jobs` for (job_id, token, result) of some attempts."""
+    ids, tokens, results = zip(*rows, strict=True)
+    return {"ids": array(ids), "tokens": array(tokens), "results": array(map(quoted_element, results))}
+
+
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()

@@ -30,7 +30,7 @@ from holdfast.core.errors import (
     StoreUnavailableError,
 )
 from holdfast.store.effects import limit
-from holdfast.store.postgres.connection import LedgerConnection, array, quoted_element
+from holdfast.store.postgres.connection import LedgerConnection, arrays
 from holdfast.store.postgres.errors import first_line, translated, without_password
 from holdfast.store.postgres.schema import PostgresSchema
 from holdfast.store.postgres.session import (
@@ -48,11 +48,12 @@ from holdfast.store.postgres.session import (
     use_no_session,
     use_session,
 )
+from holdfast.store.postgres.turn import TURN, turn_text
 from holdfast.store.postgres.watch import ListenWatch
 from holdfast.store.requests import Effect
 from holdfast.store.statements import pyformat, statements
 from holdfast.store.store import Clock, Params, Watch
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import Reading, Transaction
 
 if TYPE_CHECKING:
     from holdfast.store.upkeep import Upkeep
@@ -154,10 +155,8 @@ class PostgresStore(PostgresSchema):
         values = [None if (value := params[name]) is None else str(value) for name in names]
         return [(int(job_id),) for (job_id,) in connection.ask(INSERT_JOB, text, values) if job_id is not None]
 
-    def complete_jobs(self, connection: Any, rows: Sequence[tuple[int, int, str]], **params: object) -> int:
-        ids, tokens, results = zip(*rows, strict=True)
-        arrays = {"ids": array(ids), "tokens": array(tokens), "results": array(map(quoted_element, results))}
-        [[written]] = self.run(connection, "complete_jobs", params | arrays)
+    def complete_jobs(self, session: Reading, rows: Sequence[tuple[int, int, str]], **params: object) -> int:
+        [[written]] = session.run("complete_jobs", **params, **arrays(rows))
         return int(written)
 
     def execute(self, connection: Any, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -376,7 +375,8 @@ def _numbered(prefix: str) -> tuple[str, list[str]]:
 @cache
 def _qualified_statements(prefix: str) -> dict[str, tuple[str, ...]]:
     """Return the statements with the schema before each table: a borrowed connection may have another search_path."""
+    own = {**statements("postgres"), TURN: (turn_text(statements("postgres")),)}
     return {
         name: tuple(_TABLE.sub(lambda table: prefix + table[0], pyformat(text)) for text in texts)
-        for name, texts in statements("postgres").items()
+        for name, texts in own.items()
     }

@@ -32,7 +32,7 @@ from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.watch import log_watch
 from holdfast.store.statements import encoded, generated, statements
 from holdfast.store.store import Clock, Params, Store, Watch, host_clock
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import Reading, Transaction
 
 if TYPE_CHECKING:
     from holdfast.store.upkeep import Upkeep
@@ -97,11 +97,9 @@ class SqliteStore(Store[sqlite3.Connection]):
             raise self.schema_damage(error) or error from None
         return rows
 
-    def complete_jobs(
-        self, connection: sqlite3.Connection, rows: Sequence[tuple[int, int, str]], **params: object
-    ) -> int:
+    def complete_jobs(self, session: Reading, rows: Sequence[tuple[int, int, str]], **params: object) -> int:
         [sql] = self._statements["complete_jobs"]
-        return plain_cursor(connection).execute(sql, params | {"rows": encoded(rows)}).rowcount
+        return plain_cursor(session.connection).execute(sql, params | {"rows": encoded(rows)}).rowcount
 
     def execute(self, connection: sqlite3.Connection, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         try:

@@ -23,6 +23,11 @@ from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, redacted_move
 _OPERATION, _VERSION, _PAYLOAD, _ATTEMPTS, _LOST = map(
     Job.__struct_fields__.index, ("operation", "operation_version", "payload", "attempts", "lost")
 )
+# What `complete_jobs` writes and matches.
+DONE: dict[str, object] = {
+    "source": COMPLETED.steps[0].source, "status": COMPLETED.steps[0].target, "state": COMPLETED.steps[1].target,
+    "edges": COMPLETED.steps[1].edges, "event": COMPLETED.steps[1].event,
+}  # fmt: skip
 
 
 class ExecutionReads(Verbs):
@@ -52,8 +57,12 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
             return self._session.limits.claim(lease)
         if self._store.fair:
             return self._session.fair.claim(lease)
+        return self._lease("claim_jobs", lease, **self._due(lease))
+
+    @staticmethod
+    def _due(lease: Lease) -> dict[str, object]:
         # Without duplicates: each would claim n jobs.
-        return self._lease("claim_jobs", lease, queues=encoded(list(dict.fromkeys(lease.queues))), n=max(lease.n, 0))
+        return {"queues": encoded(list(dict.fromkeys(lease.queues))), "n": max(lease.n, 0)}
 
     def claim_these(self, job_ids: Iterable[int], lease: Lease, *, limited: bool = False) -> list[Attempt]:
         """Lease those of the given jobs that are pending and due, and whose queue and operation are not stopped.
@@ -64,6 +73,9 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         return won if won or limited else self._session.limits.claim_these(job_ids, lease)
 
     def _lease(self, statement: str, lease: Lease, **which: object) -> list[Attempt]:
+        return self._attempts(self._claim(statement, lease, **which), lease)
+
+    def _claim(self, statement: str, lease: Lease, **which: object) -> list[tuple[Any, ...]]:
         path = JOB.path("claim", JobState.PENDING)
         begun = EXECUTION.path("begin" if lease.begin else "lease", None)
         until, own = self._store.lease_until, lease.seconds_by_operation
@@ -88,6 +100,10 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
             self._store.limited = False  # a plain claim gives out nothing while a limit is set
         if rows and len(rows[0]) == 1:  # SQLite returns ids only
             rows = self._run("claimed_jobs", rows=encoded([job_id for (job_id,) in rows]))
+        return rows
+
+    def _attempts(self, rows: Sequence[tuple[Any, ...]], lease: Lease) -> list[Attempt]:
+        begun = EXECUTION.path("begin" if lease.begin else "lease", None)
         status, version, owner = ExecutionStatus(begun.target), len(begun.edges), lease.owner
 
         def records(row: Sequence[Any]) -> tuple[Job, Execution]:
@@ -160,29 +176,23 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
     def _complete(self, moves: Sequence[tuple[Attempt, object]], signature: dict[str, object]) -> set[int]:
         """Complete the attempts that their own worker completes; return the ids of the jobs that have succeeded."""
         owner = signature["actor"]
-        rows = sorted(
+        rows = sorted([
             (attempt.job_id, attempt.token, command.result)
             for attempt, command in moves
             if type(command) is Complete and command.token == attempt.token and attempt.owner == owner
-        )
+        ])  # fmt: skip
         if not rows:
             return set()
+        return self._succeeded(rows, self._store.complete_jobs(self._session, rows, **DONE, **signature), signature)
+
+    def _succeeded(self, rows: Sequence[tuple[int, int, str]], n: int, signature: dict[str, object]) -> set[int]:
+        """Return the ids of the jobs that have succeeded, given those that were to be completed and how many were."""
         ids = {job_id for job_id, _, _ in rows}
-        attempt_step, job_step = COMPLETED.steps
-        written = self._store.complete_jobs(
-            self._session.connection,
-            rows,
-            source=attempt_step.source,
-            status=attempt_step.target,
-            state=job_step.target,
-            edges=job_step.edges,
-            event=job_step.event,
-            **signature,
-        )
-        if written == len(rows):
+        if n == len(rows):
             return ids
-        moved = self._run("moved_jobs", rows=encoded(sorted(ids)), move_id=signature["move_id"])
-        return {job_id for (job_id,) in moved}
+        return {
+            job_id for (job_id,) in self._run("moved_jobs", rows=encoded(sorted(ids)), move_id=signature["move_id"])
+        }
 
     def extend_leases(self, leases: Sequence[tuple[Execution, float]]) -> dict[int, bool]:
         """Extend leases to the given seconds from now.

@@ -26,6 +26,7 @@ from holdfast.store.verbs.schedules import ScheduleReads, ScheduleWrites
 from holdfast.store.verbs.seals import SealReads, SealWrites
 from holdfast.store.verbs.settings import SettingReads, SettingWrites
 from holdfast.store.verbs.switches import SwitchReads, SwitchWrites
+from holdfast.store.verbs.turns import TurnWrites
 from holdfast.store.verbs.workers import WorkerWrites
 
 __all__ = [
@@ -76,5 +77,6 @@ __all__ = [
     "SettingWrites",
     "SwitchReads",
     "SwitchWrites",
+    "TurnWrites",
     "WorkerWrites",
 ]

@@ -1,0 +1,149 @@
+"""A turn of a worker: the ends of its attempts and the next claim, written together and fenced one by one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Ledger
+from holdfast.core.commands import Complete
+from holdfast.core.decide import Move, Refused
+from holdfast.core.machines import JobState
+from holdfast.core.records import Attempt
+from holdfast.engine.tasks import ClaimTask, EndTask, Task
+from holdfast.engine.worker.reaper import recover
+from holdfast.engine.world import World
+from holdfast.store import Lease
+from holdfast.testing import VirtualClock
+
+OWNER = "worker-of-the-test"
+
+
+@pytest.fixture
+def ledger(ledger_url: str, clock: VirtualClock) -> Iterator[Ledger]:
+    """A ledger on a virtual clock in which no crash is planned."""
+    with Ledger(ledger_url, world=World(clock=clock)) as ledger:
+        yield ledger
+
+
+def claim(ledger: Ledger, n: int, **fields: Any) -> list[Attempt]:
+    task = ClaimTask(Lease(n=n, **{"owner": OWNER, "seconds": 60, **fields}))
+    ledger.perform_tasks([task])
+    return task.result()
+
+
+def turn(ledger: Ledger, ended: Sequence[Attempt], room: int) -> tuple[list[Move | Refused], list[Attempt]]:
+    """Complete attempts and claim more; return the answers and what was claimed."""
+    ends = [EndTask(attempt, Complete(attempt.token, "null")) for attempt in ended]
+    next_claim = ClaimTask(Lease(n=room, owner=OWNER, seconds=60))
+    tasks: list[Task[Any]] = [*ends, next_claim] if room else [*ends]
+    ledger.perform_tasks(tasks)
+    return [end.result() for end in ends], next_claim.result() if room else []
+
+
+class Spied:
+    """Notes the statements and the transactions of a store."""
+
+    def __init__(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.statements: list[str] = []
+        self.transactions = 0
+        store: Any = ledger.store
+        run, commit = store.run, store._commit
+
+        def running(connection: Any, name: str, params: Any) -> Any:
+            self.statements.append(name)
+            return run(connection, name, params)
+
+        def committing(connection: Any) -> None:
+            self.transactions += 1
+            commit(connection)
+
+        monkeypatch.setattr(store, "run", running)
+        monkeypatch.setattr(store, "_commit", committing)
+
+
+@pytest.mark.parametrize("room", [0, 2])
+def test_ends_and_the_next_claim_are_one_statement_or_one_transaction(
+    ledger: Ledger, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.submit_many([{"operation": "noop"}] * 5)
+    first = claim(ledger, 3)
+    spied = Spied(ledger, monkeypatch)
+    answers, claimed = turn(ledger, first, room)
+    assert all(isinstance(answer, Move) for answer in answers)
+    assert [attempt.job_id for attempt in claimed] == [4, 5][:room]
+    if ledger.store.one_writer:
+        assert spied.transactions == 1
+    else:
+        assert (spied.statements, spied.transactions) == (["turn" if room else "complete_jobs"], 0)
+    assert [ledger.job(job_id).state for job_id in (1, 2, 3)] == [JobState.SUCCEEDED] * 3
+
+
+def test_an_end_whose_lease_was_lost_is_refused_and_the_rest_of_its_turn_is_written(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    ledger.submit_many([{"operation": "noop"}] * 5)
+    first, *others = claim(ledger, 3)
+    clock.advance(61)
+    recover(ledger, actor="reaper")
+    held = {attempt.job_id: attempt for attempt in claim(ledger, 5)}
+    answers, claimed = turn(ledger, [held[2], first, held[3]], 1)
+    assert [getattr(answer, "code", None) for answer in answers] == [None, "lease_expired", None]
+    assert claimed == []
+    assert [ledger.job(job_id).state for job_id in (1, 2, 3)] == [
+        JobState.RUNNING, JobState.SUCCEEDED, JobState.SUCCEEDED,
+    ]  # fmt: skip
+    answers, _ = turn(ledger, others, 1)
+    assert [getattr(answer, "code", None) for answer in answers] == ["lease_expired"] * 2
+
+
+def test_a_claim_follows_the_ends_also_when_nothing_is_due(ledger: Ledger) -> None:
+    ledger.submit_many([{"operation": "noop"}] * 2)
+    ends, claimed = turn(ledger, claim(ledger, 2), 10)
+    assert (len(ends), claimed) == (2, [])
+
+
+def test_the_journal_of_a_turn_has_one_move_of_each_job(ledger: Ledger) -> None:
+    ledger.submit_many([{"operation": "noop"}] * 2)
+    [first] = claim(ledger, 1)
+    turn(ledger, [first], 1)
+    with ledger.store.reading() as reading:
+        events = [[row.event for row in reading.journal.of(job_id)] for job_id in (1, 2)]
+        moves = [row.move_id for job_id in (1, 2) for row in reading.journal.of(job_id)]
+    assert events == [["submit", "claim", "succeed"], ["submit", "claim"]]
+    assert len(set(moves[-3:])) == 3
+
+
+def test_a_ledger_with_limits_claims_by_a_statement_of_its_own(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.submit_many([{"operation": "noop"}] * 3)
+    first = claim(ledger, 2)
+    ledger.store.limited = True
+    spied = Spied(ledger, monkeypatch)
+    answers, claimed = turn(ledger, first, 1)
+    assert (len(answers), len(claimed), spied.transactions) == (2, 1, 1)
+    assert "turn" not in spied.statements
+
+
+def test_nothing_is_claimed_while_an_end_waits_for_a_lock(new_postgres_ledger: str) -> None:
+    with Ledger(new_postgres_ledger) as ledger, psycopg.connect(new_postgres_ledger, autocommit=True) as other:
+        ledger.submit_many([{"operation": "noop"}] * 2)
+        [first] = claim(ledger, 1)
+        with other.transaction():
+            other.execute("SELECT FROM holdfast_jobs WHERE job_id = 1 FOR UPDATE")
+            answered: list[Any] = []
+            thread = threading.Thread(target=lambda: answered.append(turn(ledger, [first], 1)))
+            thread.start()
+            waiting = "SELECT 1 FROM pg_locks WHERE NOT granted"
+            until = time.monotonic() + 30
+            while not other.execute(waiting).fetchall() and time.monotonic() < until:
+                time.sleep(0.01)
+            free = other.execute("SELECT job_id FROM holdfast_jobs WHERE job_id = 2 FOR UPDATE SKIP LOCKED").fetchall()
+        thread.join(30)
+        assert free == [(2,)]
+        [(answers, _)] = answered
+        assert isinstance(answers[0], Move)
