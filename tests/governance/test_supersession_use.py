@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import Call, Execution, Ledger, Operations
@@ -22,6 +26,7 @@ from holdfast.engine.world import Crash
 from holdfast.governance.registry.registry import build
 from holdfast.governance.registry.supersede import retire, supersede
 from holdfast.store import Store, Submission
+from holdfast.store.verbs.registry import RegistryWrites
 from tests.engine.database import Database
 from tests.governance.registries import REAL, WHO, crashing, value
 from tests.governance.successions import built, governed, made, shipping
@@ -323,6 +328,57 @@ def test_the_judgement_is_one_statement_a_batch(store: Store[Any], monkeypatch: 
         ledger.submit_many(many)  # what others have declared is read once, and then now and then
         assert statements(ledger, lambda: ledger.submit_many(many)) == {"usable_values": 1, **MANY[store.dialect]}
         assert statements(ledger, lambda: ledger.submit("noop", {})) == ONE
+
+
+@pytest.mark.parametrize("first", ["submit", "change"])
+@pytest.mark.req("L-16")
+def test_a_version_that_is_superseded_between_the_check_and_the_insert(
+    store: Store[Any], first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The submit is recorded before the change, or refused after it: never recorded after the change."""
+    checked, go_on = threading.Event(), threading.Event()
+    check = RegistryWrites.require_in_force
+
+    def pausing(registry: RegistryWrites, submissions: Sequence[Submission]) -> None:
+        if first == "submit":
+            check(registry, submissions)
+        checked.set()
+        assert go_on.wait(60)
+        if first == "change":
+            check(registry, submissions)
+
+    with Ledger(store.url, shipping("1.0.0")) as ledger, ThreadPoolExecutor(2) as threads:
+        call = ledger.operations.found("ship", "1.0.0").call()
+        monkeypatch.setattr(RegistryWrites, "require_in_force", pausing)
+        submitting = threads.submit(ledger.submit, call)
+        assert checked.wait(60)
+        changing = threads.submit(supersede, store, "ship", "1.0.0", "2.0.0", **WHO)
+        if first == "submit" or store.one_writer:
+            with pytest.raises(TimeoutError):
+                changing.result(0.3)  # it waits for the submit
+        else:
+            changing.result(60)
+        go_on.set()
+        changing.result(60)
+        if first == "change" and not store.one_writer:
+            with pytest.raises(RegistryError) as raised:
+                submitting.result(60)
+            assert raised.value.code == RETIRED
+            assert ledger.counts() == []
+        else:
+            assert version(ledger, submitting.result(60).job_id) == "1.0.0"
+        with store.reading() as reading:
+            [*_, last] = reading.execute(
+                "SELECT machine FROM holdfast_journal WHERE event IN ('submit', 'supersede') ORDER BY seq"
+            )
+        assert last == ("VALUE",)
+
+
+def test_the_collection_of_a_version_stays_in_force_until_the_submit_commits(pg_url: str) -> None:
+    with governed(pg_url) as store, store.transaction() as transaction:
+        transaction.jobs.submit([Submission(operation="ship", operation_version="1.0.0", payload="{}")])
+        with closing(Database(store.url)) as other, pytest.raises(psycopg.errors.LockNotAvailable):
+            other.run("SELECT 1 FROM holdfast_collections FOR UPDATE NOWAIT")
 
 
 def test_elsewhere_operations_register_themselves(sqlite_url: str) -> None:
