@@ -16,9 +16,10 @@ from holdfast.core.machines import JobState
 from holdfast.engine.worker import worker as worker_module
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.bell import Bell
-from holdfast.engine.worker.pace import AHEAD_BYTES, AHEAD_S, Pace
+from holdfast.engine.worker.pace import AHEAD_S, PAYLOAD_MAX, Pace
 from holdfast.engine.worker.slots import ThreadSlots
 from holdfast.store import Lease
+from holdfast.store.verbs.jobs import JobReads
 from tests.engine.working import PATIENCE_S, eventually, excuses, threaded, working
 
 SLOTS, MOST = 4, 1000
@@ -58,24 +59,12 @@ def test_a_change_of_handler_time_is_followed_and_one_slow_handler_among_many_is
     assert pace.hold(0) == SLOTS
 
 
-def test_what_is_claimed_ahead_is_bounded_by_bytes() -> None:
-    pace = Pace(SLOTS, MOST)
-    pace.ran(100, 100 * 1e-5)
-    pace.claimed(100, 100 * 200)
-    assert pace.hold(0) == MOST
-    pace.claimed(10, 10 << 20)  # of one MiB each
-    assert pace.hold(0) == SLOTS + (AHEAD_BYTES >> 20)
-    for _ in range(200):
-        pace.claimed(10, 10 * 200)
-    assert pace.hold(0) == MOST
-
-
 class Counting(Worker):
-    """A worker that notes how many attempts it requests, and how many bytes it holds, at each claim."""
+    """A worker that notes how many attempts it requests at each claim, and the longest payload that it gets."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.requested: list[int] = []
-        self.held_bytes: list[int] = []
+        self.longest = 0
         super().__init__(*args, **options)
 
     def _lease(self, n: int) -> Lease:
@@ -84,7 +73,7 @@ class Counting(Worker):
 
     def _write(self, room: int) -> list[Any]:
         claimed = super()._write(room)
-        self.held_bytes.append(sum(len(running.job.payload or "") for running in self.held()))
+        self.longest = max([self.longest, *(len(running.job.payload or "") for running in claimed)])
         return claimed
 
 
@@ -107,12 +96,46 @@ def test_a_worker_with_long_handlers_claims_one_attempt_a_slot(live: Ledger) -> 
     assert max(worker.requested) <= 2
 
 
-def test_large_payloads_are_claimed_a_few_at_a_time(live: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.worker.pace.AHEAD_BYTES", 100_000)
-    live.submit_many([{"operation": "noop", "payload": {"blob": "x" * 10_000}}] * 60)
+def test_a_long_payload_is_not_claimed_ahead_and_its_handler_gets_it(live: Ledger) -> None:
+    seen: list[tuple[int, int]] = []
+
+    @live.operation("measure")
+    def measure(run: Execution, blob: str) -> None:
+        seen.append((len(blob), len(run.job.payload or "")))
+
+    @live.operation("measure_async")
+    async def measure_async(run: Execution, blob: str) -> None:
+        seen.append((len(blob), len(run.job.payload or "")))
+
+    sizes = [PAYLOAD_MAX - 11, PAYLOAD_MAX - 10, 10 * PAYLOAD_MAX]  # the payload is {"blob":"…"}
+    for operation in (measure, measure_async):
+        live.submit_many([operation.call(blob="x" * size) for size in sizes * 10])
     worker = Counting(live, concurrency=2, poll_s=0.05)
     assert worker.run(until_idle=True) == 60
-    assert max(worker.held_bytes) <= 13 * 10_020
+    assert worker.longest == PAYLOAD_MAX
+    assert sorted(seen) == sorted((size, size + 11) for size in sizes for _ in range(20))
+
+
+def test_an_attempt_whose_payload_cannot_be_read_is_given_back_excused(
+    live: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @live.operation("measure", max_attempts=1)
+    def measure(run: Execution, blob: str) -> int:
+        return len(blob)
+
+    job_id = live.submit(measure.call(blob="x" * 2 * PAYLOAD_MAX)).job_id
+    read = JobReads.get
+    fails = iter([True])
+
+    def failing(reads: JobReads, wanted: int) -> Any:
+        if threading.current_thread() is not threading.main_thread() and next(fails, False):
+            raise StoreUnavailableError("planned")
+        return read(reads, wanted)
+
+    monkeypatch.setattr(JobReads, "get", failing)
+    assert Worker(live, concurrency=1, poll_s=0.05).run(until_idle=True) == 2
+    job = live.job(job_id)
+    assert (job.state, job.attempts, job.excused) == (JobState.SUCCEEDED, 2, 1)
 
 
 # -- what no slot takes -----------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from holdfast.core.machines import JobState
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.outcome import Raised, Returned, Then
+from holdfast.engine.worker.unsuccessful import refused
 from holdfast.store import Lease, open_store
 from holdfast.store.postgres.connection import LedgerConnection
 from holdfast.testing import VirtualClock
@@ -287,11 +288,11 @@ def test_what_is_staged_after_the_handler_returned_is_not_written(alone: HeldAtt
 
 def test_only_a_completion_becomes_a_failure_when_the_ledger_refuses_it(alone: HeldAttempt) -> None:
     alone.finish(Returned("1", [], []))
-    assert alone.refused(ValueError("a bad effect")) is True
+    assert refused(alone, ValueError("a bad effect")) is True
     assert alone.task is not None
     assert isinstance(alone.task.command, commands.Fail)
     assert alone.task.command.code == "value_error"
-    assert alone.refused(ValueError("and again")) is False
+    assert refused(alone, ValueError("and again")) is False
 
 
 # -- leases -----------------------------------------------------------------------------------------------------------

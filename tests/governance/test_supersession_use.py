@@ -348,7 +348,7 @@ def test_a_version_that_is_superseded_between_the_check_and_the_insert(
             check(registry, submissions)
 
     with Ledger(store.url, shipping("1.0.0")) as ledger, ThreadPoolExecutor(2) as threads:
-        call = ledger.operations.found("ship", "1.0.0").call()
+        call = Call(operation="ship", version="1.0.0", payload={})
         monkeypatch.setattr(RegistryWrites, "require_in_force", pausing)
         submitting = threads.submit(ledger.submit, call)
         assert checked.wait(60)

@@ -18,8 +18,8 @@ NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 # PostgreSQL measures leases and makes tokens by its own clock; SQLite gets both. Only PostgreSQL has a sequence of ids.
 OWN = {
-    "claim_jobs": {"sqlite": {"expires", "started", "token"}, "postgres": {"lease_s", "begins"}},
-    "claim_these": {"sqlite": {"expires", "started", "token"}, "postgres": {"lease_s", "begins"}},
+    "claim_jobs": {"sqlite": {"expires", "started", "token"}, "postgres": {"lease_s", "begins", "payload_max"}},
+    "claim_these": {"sqlite": {"expires", "started", "token"}, "postgres": {"lease_s", "begins", "payload_max"}},
     "insert_jobs": {"sqlite": {"after"}, "postgres": set()},
     "complete_jobs": {"sqlite": {"rows"}, "postgres": {"ids", "tokens", "results"}},
 }

@@ -102,7 +102,8 @@ _Call = tuple[int, str, str, str | None, int | None]
 class Attempt:
     """A job with one of its executions: what a worker holds, and what the reaper recovers.
 
-    A claim makes the two records only when they are first read: a job that succeeds at once needs neither.
+    A claim makes the two records only when they are first read: a job that succeeds at once needs neither. A payload
+    that is too long to be claimed ahead is read when it is first used, and is in `job` from then on.
     """
 
     __slots__ = (
@@ -111,7 +112,8 @@ class Attempt:
     )  # fmt: skip
     job: Job
     execution: Execution
-    _make: Callable[[], tuple[Job, Execution]]
+    payload: str | None
+    _make: Callable[[bool], tuple[Job, Execution]]
 
     def __init__(self, job: Job, execution: Execution) -> None:
         self.job, self.execution = job, execution
@@ -120,24 +122,32 @@ class Attempt:
         self.exec_id, self.owner, self.token = execution.exec_id, execution.lease_owner, execution.lease_token
 
     @classmethod
-    def claimed(cls, call: _Call, lease: tuple[int, str, int], make: Callable[[], tuple[Job, Execution]]) -> Attempt:
-        """Return an attempt whose records `make` returns.
+    def claimed(
+        cls, call: _Call, lease: tuple[int, str, int], make: Callable[[bool], tuple[Job, Execution]]
+    ) -> Attempt:
+        """Return an attempt whose records `make` returns, if its argument is true with a payload that is None here.
 
         `call` has the id, operation, version, payload and lost leases of the job, `lease` the execution's id, owner and
         token.
         """
         attempt = cls.__new__(cls)
-        attempt.job_id, attempt.operation, attempt.version, attempt.payload, lost = call
+        attempt.job_id, attempt.operation, attempt.version, payload, lost = call
+        if payload is not None:
+            attempt.payload = payload
         attempt.suspect = lost is not None and lost >= LOSSES_EXCUSED
         attempt.exec_id, attempt.owner, attempt.token = lease
         attempt._make = make
         return attempt
 
-    def __getattr__(self, name: str) -> Job | Execution:
-        """Make the records: Python calls this for a slot that is empty."""
+    def __getattr__(self, name: str) -> Job | Execution | str | None:
+        """Make the records, or read the payload: Python calls this for a slot that is empty."""
+        if name == "payload":
+            self.job, _ = self._make(True)
+            self.payload = self.job.payload
+            return self.payload
         if name not in ("job", "execution"):
             raise AttributeError(name)
-        self.job, self.execution = self._make()
+        self.job, self.execution = self._make(False)
         return self.job if name == "job" else self.execution
 
     def __eq__(self, other: object) -> bool:

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from holdfast.core.errors import StoreError
@@ -29,6 +30,7 @@ from holdfast.store.pool import refuse_reentry
 
 DURING, AFTER = 0, 1
 LOST_S = 0.2  # how often a caller that waits looks whether the leader has left
+_ORDER = attrgetter("order")
 Written = list[tuple[list[Task[Any]], Sequence[Any]]]  # sets of tasks, each with the outcomes of its tasks
 
 
@@ -167,10 +169,6 @@ class Committer:
 
 def write_sets(tasks: Sequence[Task[Any]], transaction: Transaction, written: Written) -> None:
     """Write tasks as sets, one kind after the other, and record each set with the outcomes of its tasks."""
-    for _, kind in groupby(sorted(tasks, key=_order), key=_order):
+    for _, kind in groupby(sorted(tasks, key=_ORDER), key=_ORDER):
         some = list(kind)
         written.append((some, some[0].write(some, transaction)))
-
-
-def _order(task: Task[Any]) -> int:
-    return task.order

@@ -30,6 +30,7 @@ from holdfast.engine.operations import Call
 from holdfast.engine.tasks import ClaimTask
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.reaper import recover
+from holdfast.engine.worker.unsuccessful import refused
 from holdfast.engine.world import BETWEEN, Crash, World
 from holdfast.store import Lease
 from holdfast.testing import VirtualClock
@@ -236,7 +237,7 @@ class _Run:
             process.ledger.perform_tasks(tasks)
         for held in ended:
             task = held.task
-            if task is not None and task.error is not None and held.refused(task.error):
+            if task is not None and task.error is not None and refused(held, task.error):
                 continue
             self._tell(process, f"ends {held.job.job_id}")
             process.held.remove(held)

@@ -34,6 +34,7 @@ from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.execution import Execution
 from holdfast.engine.worker.reaper import recover
 from holdfast.engine.worker.signals import Quarantine, RetryAfter, Snooze
+from holdfast.engine.worker.unsuccessful import refused
 from holdfast.engine.world import BETWEEN, Crash, World
 from holdfast.store import Lease
 from holdfast.store.effects import staged
@@ -213,7 +214,7 @@ class Simulation:
         process.ledger.perform_tasks(tasks)
         for running in ended:
             task = running.task
-            if task is not None and task.error is not None and running.refused(task.error):
+            if task is not None and task.error is not None and refused(running, task.error):
                 continue
             result = task.outcome.code if task is not None and isinstance(task.outcome, Refused) else "written"
             self._record(process, f"ends {running.job.job_id}: {result}")

@@ -117,6 +117,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     seconds_by_operation: Mapping[str, float] = {}
     begin: bool = True  # start the execution in the same write; False: only lease it
+    payload_max: int = 1 << 31  # a longer payload is read when it is first used
 
 
 def digest_of(operation: str, payload: str) -> str:

@@ -46,8 +46,8 @@ FAULTS = (
             Patch(
                 FILE,
                 "Committer._run",
-                "Isolation(self.store, self._write).run(tasks, error)",
-                "[task.failed(error) for task in tasks]",
+                "Isolation(self.store, self._write).run(rest, error)",
+                "[task.failed(error) for task in rest]",
             ),
         ),
         tests=(f"{TESTS}::test_one_bad_submit_of_a_group_fails_alone",),

@@ -35,7 +35,9 @@ class HeldAttempt(Execution):
     ended = False  # from here on nothing else can end it
     worker_stopping = False
     cancel_requested = False
-    _task: EndTask | None = None
+    task: EndTask | None = (
+        None  # how it ended, to be written; None when it completed itself in the caller's transaction
+    )
     outcome: Outcome = None
     agains = 0
     confirmed: frozenset[object] = frozenset()  # operations whose version the registry gave during this end
@@ -64,16 +66,9 @@ class HeldAttempt(Execution):
         return None if timeout_s is None or started_at is None or self.ended else started_at + timeout_s
 
     @property
-    def task(self) -> EndTask | None:
-        """How it ended, to be written; None when it completed itself in the caller's transaction."""
-        if self._task is not None:
-            self._task.attempt = self.record  # it may have waited, and its lease been extended meanwhile
-        return self._task
-
-    @property
     def stages(self) -> bool:
         """Whether its end has effects."""
-        return self._task is not None and bool(self._task.effects)
+        return self.task is not None and bool(self.task.effects)
 
     # -- while it runs ------------------------------------------------------------------------------------------------
 
@@ -89,7 +84,7 @@ class HeldAttempt(Execution):
 
     def extended(self, until: datetime) -> None:
         """Note that a heartbeat has extended the lease."""
-        self.record = Attempt(self.job, msgspec.structs.replace(self.record.execution, lease_expires_at=until))
+        self.record.execution = msgspec.structs.replace(self.record.execution, lease_expires_at=until)
 
     # -- its end: the first of these counts, and says so by returning True --------------------------------------------
 
@@ -120,19 +115,13 @@ class HeldAttempt(Execution):
         self.stop()
         self._end()
 
-    def refused(self, error: Exception) -> bool:
-        """Make a failure of a completion that the ledger refused to write; return False if it was not a completion."""
-        from holdfast.engine.worker.unsuccessful import refused  # noqa: PLC0415 - most attempts succeed
-
-        return refused(self, error)
-
     def conclude(self, outcome: Outcome) -> None:
         """Make the task that writes an outcome."""
         self.outcome = outcome
         try:
-            self._task = self._ending(outcome)
+            self.task = self._ending(outcome)
         except Exception as error:  # noqa: BLE001 - such as a follow-up that the ledger does not take
-            self._task = self._ending(failed(error))
+            self.task = self._ending(failed(error))
 
     def _end(self) -> bool:
         if next(self._ends):  # an atomic step: of two threads one gets 0

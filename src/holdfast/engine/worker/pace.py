@@ -1,27 +1,26 @@
 """How many attempts a worker claims: what its slots can start soon, by the time that handlers took so far.
 
 Invariants: before a handler has ended only free slots are filled; what is claimed beyond them starts within AHEAD_S if
-handlers go on as they did; a slot whose handler has run longer than that counts for nothing; the payloads claimed ahead
-have about AHEAD_BYTES at most.
+handlers go on as they did; a slot whose handler has run longer than that counts for nothing; a payload that is longer
+than PAYLOAD_MAX is not claimed ahead, but read when its handler starts.
 """
 
 from __future__ import annotations
 
 POLL_S = 1.0  # how often a worker looks for work that nothing has announced
 AHEAD_S = 0.05
-AHEAD_BYTES = 16 << 20
+PAYLOAD_MAX = 16 << 10
 SHORT_S = 0.001  # handlers that take less are ended in groups
 _WEIGHT = 1 / 16  # of the newest of many
 
 
 class Pace:
-    """Exponential means of handler times and payload sizes, and the number of attempts to hold that follows."""
+    """An exponential mean of handler times, and the number of attempts to hold that follows."""
 
     def __init__(self, slots: int, most: int) -> None:
         self._slots = slots
         self._most = most
         self._mean_s: float | None = None
-        self._mean_bytes = 0.0
 
     @property
     def short(self) -> bool:
@@ -35,10 +34,6 @@ class Pace:
         # The weight of n newest together: one slow handler among many quick ones must not count as the last one.
         self._mean_s += (seconds / n - self._mean_s) * (1 - (1 - _WEIGHT) ** n)
 
-    def claimed(self, n: int, size: int) -> None:
-        """Note that n payloads of so many bytes in all were claimed; larger ones count at once."""
-        self._mean_bytes = max(size / n, self._mean_bytes + (size / n - self._mean_bytes) * _WEIGHT)
-
     def hold(self, stalled: int, *, shared: bool = False) -> int:
         """Return how many attempts to hold, running and waiting, if so many slots are busy with a long handler.
 
@@ -48,4 +43,4 @@ class Pace:
         if self._mean_s is None:
             return min(self._slots, most)
         ahead = (self._slots - stalled) * AHEAD_S / max(self._mean_s, 1e-6)
-        return min(most, self._slots + int(min(ahead, AHEAD_BYTES / max(self._mean_bytes, 1))))
+        return min(most, self._slots + int(ahead))

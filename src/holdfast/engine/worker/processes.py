@@ -22,7 +22,7 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future,
 from contextlib import suppress
 from typing import Any
 
-from holdfast.core.errors import InputError
+from holdfast.core.errors import InputError, StoreError, invariant
 from holdfast.core.redaction import redacted
 from holdfast.engine.error_texts import error_code, error_message
 from holdfast.engine.failures import FailureKind
@@ -138,7 +138,11 @@ class _HandlerProcess(ChildProcess):
         """Run a handler in the child and answer its requests; return its outcome."""
         running.begin(IMPORT_S)
         try:
-            self.channel.send({"handler": name, "attempt": plain((running.record.job, running.record.execution))})
+            attempt = _sent(running)
+        except StoreError as error:
+            return raised(error)
+        try:
+            self.channel.send({"handler": name, "attempt": attempt})
             while (message := self.receive()) is not None:
                 if "outcome" in message:
                     return outcome_from(message["outcome"])
@@ -146,6 +150,13 @@ class _HandlerProcess(ChildProcess):
         except Exception as error:  # noqa: BLE001 - the child has ended, or its handler has written to the socket
             logger.debug("the channel to a handler's process broke: %s", error)
         return Raised(PROCESS_DIED, f"the handler's process ended: {self.end()}", kind=FailureKind.TRANSIENT)
+
+
+def _sent(running: HeldAttempt) -> object:
+    """Return an attempt as another process gets it; raise StoreError if its payload has to be read and cannot be."""
+    payload = running.record.payload  # first: from here on the job has it too
+    invariant(payload == running.record.job.payload, "a job is sent without its payload")
+    return plain((running.record.job, running.record.execution))
 
 
 def _reply(running: HeldAttempt, verb: str, *given: Any) -> dict[str, object]:
@@ -242,7 +253,7 @@ class _Sendable:
 def _work(running: HeldAttempt) -> tuple[Any, ...]:
     """Return the function that runs an attempt in another process, and its arguments: all that is pickled is text."""
     job = {
-        "attempt": plain((running.record.job, running.record.execution)),
+        "attempt": _sent(running),
         "url": running.ledger.store.absolute_url,
         "schema": running.ledger.schema,
     }
@@ -275,8 +286,8 @@ class ExecutorSlots:
             future = self._submitted(running, sendable)
         except Exception as error:  # noqa: BLE001 - it was shut down, or broke for good: no fault of the job's
             refusal = error if isinstance(error, InputError) else sendable.refusal
-            if refusal is not None:
-                self._end(running, _unnamed(refusal))
+            if refusal is not None or isinstance(error, StoreError):
+                self._end(running, raised(error) if refusal is None else _unnamed(refusal))
                 return
             logger.warning("the executor takes no more work: %s", error)
             self._unusable = True

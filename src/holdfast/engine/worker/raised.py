@@ -6,12 +6,13 @@ Invariants: whatever the exception does when it is looked at, `raised` does not 
 from collections.abc import Callable
 
 from holdfast.core.decide import CANCELLED, DEADLINE_PASSED
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, StoreError
 from holdfast.engine.error_texts import error_code, error_message, short_code
 from holdfast.engine.failures import FailureKind, classify
 from holdfast.engine.worker.outcome import Raised, Then
 from holdfast.engine.worker.signals import Cancel, Quarantine, RetryAfter, Snooze
 from holdfast.engine.worker.traces import traceback_text
+from holdfast.store.verbs.long_payloads import PAYLOAD_OF
 
 # The same call would end the same way: no retry will help.
 HOPELESS = frozenset(
@@ -27,6 +28,8 @@ def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] =
             return Raised(short_code(error.reason), message, Then.GIVE_BACK, error.seconds)
         case Cancel():
             return Raised(CANCELLED, message, Then.CANCEL)
+        case StoreError() if PAYLOAD_OF in error.context:
+            return Raised("not_started", message, Then.GIVE_BACK)  # its payload could not be read
     trace = traceback_text(error)
     match error:
         case RetryAfter():

@@ -27,7 +27,7 @@ from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.bell import Bell
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.keeper import Keeper
-from holdfast.engine.worker.pace import AHEAD_S, POLL_S, SHORT_S, Pace
+from holdfast.engine.worker.pace import AHEAD_S, PAYLOAD_MAX, POLL_S, SHORT_S, Pace
 from holdfast.engine.worker.reaper import Reaper, RecoveryReport, recover
 from holdfast.engine.worker.slots import ThreadSlots
 from holdfast.engine.worker.turn import Turn
@@ -199,7 +199,6 @@ class Worker:
         self._ended += turn.again
         if claimed:
             self._held.update((running.record.exec_id, running) for running in claimed)
-            self._pace.claimed(len(claimed), sum([len(running.record.payload or "") for running in claimed]))
         if turn.claim is not None:
             self._filled = len(claimed) == turn.room >= SHARED_MIN and not self._ledger.store.one_writer
         self._pause_for(turn.outage)
@@ -312,8 +311,10 @@ class Worker:
         return max(0, self._pace.hold(stalled, shared=self._second is not None) - len(self._held) - elsewhere)
 
     def _lease(self, n: int) -> Lease:
-        longer = self._ledger.lease_seconds()
-        return Lease(owner=self.worker_id, seconds=LEASE_S, n=n, queues=self._queues, seconds_by_operation=longer)
+        return Lease(
+            owner=self.worker_id, seconds=LEASE_S, n=n, queues=self._queues,
+            seconds_by_operation=self._ledger.lease_seconds(), payload_max=PAYLOAD_MAX,
+        )  # fmt: skip
 
     def _wait_s(self, room: int) -> float:
         """Return how long to sleep: until the next job is due, the next timeout, or the next poll."""

@@ -6,7 +6,8 @@
 -- good as a plan for any, so it is kept and not made anew for each claim. An operation whose switch is on gives out no
 -- work, and neither does a ledger with limits: see limited_jobs. A job whose deadline has passed is not claimed: only
 -- while there is one, the deadline of each job is read. The token follows the clock, because a sequence repeats its
--- numbers when the database falls back.
+-- numbers when the database falls back. A payload that is too long to be claimed ahead is left out; its length is known
+-- without reading it.
 WITH RECURSIVE
   t AS MATERIALIZED (
     SELECT n.now, (SELECT min(d.deadline_at) FROM holdfast_jobs d
@@ -47,7 +48,8 @@ WITH RECURSIVE
      WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL AND j.parked IS NULL
     RETURNING j.*)
 SELECT {job_columns}, j.lease_token, j.lease_expires_at
-  FROM claimed j JOIN holdfast_calls c ON c.job_id = j.job_id
+  FROM claimed j JOIN (SELECT job_id, operation_version, client, key, max_attempts, replay_attempts, digest, replaces, created_at,
+         CASE WHEN octet_length(payload) <= :payload_max THEN payload END AS payload FROM holdfast_calls) c ON c.job_id = j.job_id
  ORDER BY j.priority DESC, j.run_at, j.job_id;
 
 -- name: claim_these
@@ -77,7 +79,8 @@ WITH
      WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL AND j.parked IS NULL
     RETURNING j.*)
 SELECT {job_columns}, j.lease_token, j.lease_expires_at
-  FROM claimed j JOIN holdfast_calls c ON c.job_id = j.job_id
+  FROM claimed j JOIN (SELECT job_id, operation_version, client, key, max_attempts, replay_attempts, digest, replaces, created_at,
+         CASE WHEN octet_length(payload) <= :payload_max THEN payload END AS payload FROM holdfast_calls) c ON c.job_id = j.job_id
  ORDER BY j.job_id;
 
 -- name: complete_jobs

@@ -57,12 +57,8 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
             return self._session.limits.claim(lease)
         if self._store.fair:
             return self._session.fair.claim(lease)
-        return self._lease("claim_jobs", lease, **self._due(lease))
-
-    @staticmethod
-    def _due(lease: Lease) -> dict[str, object]:
         # Without duplicates: each would claim n jobs.
-        return {"queues": encoded(list(dict.fromkeys(lease.queues))), "n": max(lease.n, 0)}
+        return self._lease("claim_jobs", lease, queues=encoded(list(dict.fromkeys(lease.queues))), n=max(lease.n, 0))
 
     def claim_these(self, job_ids: Iterable[int], lease: Lease, *, limited: bool = False) -> list[Attempt]:
         """Lease those of the given jobs that are pending and due, and whose queue and operation are not stopped.
@@ -93,21 +89,27 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
             begins=lease.begin,
             started=signature["now"] if lease.begin else None,
             token=int(self._store.now().timestamp() * 1_000_000),
+            payload_max=lease.payload_max,
             **which,
             **signature,
         )
         if rows and self._store.limited is None:
             self._store.limited = False  # a plain claim gives out nothing while a limit is set
         if rows and len(rows[0]) == 1:  # SQLite returns ids only
-            rows = self._run("claimed_jobs", rows=encoded([job_id for (job_id,) in rows]))
+            ids = encoded([job_id for (job_id,) in rows])
+            rows = self._run("claimed_jobs", rows=ids, payload_max=lease.payload_max)
         return rows
 
     def _attempts(self, rows: Sequence[tuple[Any, ...]], lease: Lease) -> list[Attempt]:
         begun = EXECUTION.path("begin" if lease.begin else "lease", None)
         status, version, owner = ExecutionStatus(begun.target), len(begun.edges), lease.owner
 
-        def records(row: Sequence[Any]) -> tuple[Job, Execution]:
+        def records(row: Sequence[Any], whole: bool) -> tuple[Job, Execution]:  # noqa: FBT001 - see Attempt.claimed
             job = self._job(row[:-2])
+            if whole:
+                from holdfast.store.verbs.long_payloads import with_payload  # noqa: PLC0415 - most payloads are short
+
+                job = with_payload(self._store, job)
             at = job.last_attempt_at or job.updated_at
             execution = Execution(
                 job.job_id * EXEC_IDS + job.attempts, job.job_id, job.attempts, status, version, owner, row[-2],

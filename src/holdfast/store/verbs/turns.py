@@ -12,6 +12,7 @@ from holdfast.core.records import Attempt
 from holdfast.store.postgres.connection import arrays
 from holdfast.store.postgres.turn import TURN
 from holdfast.store.requests import Lease
+from holdfast.store.statements import encoded
 from holdfast.store.verbs.executions import DONE, ExecutionWrites
 
 
@@ -30,6 +31,7 @@ class TurnWrites(ExecutionWrites):
             n = self._store.complete_jobs(self._session, rows, **DONE, **signature)
             return self._succeeded(rows, n, signature), []
         done = {f"done_{name}": value for name, value in {**DONE, **signature, **arrays(rows)}.items()}
-        found = self._claim(TURN, lease, **self._due(lease), **done)
+        queues = encoded(list(dict.fromkeys(lease.queues)))
+        found = self._claim(TURN, lease, queues=queues, n=max(lease.n, 0), **done)
         claimed = [row[:-1] for row in found if row[0] is not None]
         return self._succeeded(rows, found[0][-1], signature), self._attempts(claimed, lease)
