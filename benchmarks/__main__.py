@@ -24,6 +24,7 @@ SUITES = {
     "load": "engine_bench:run_load",
     "brokers": "engine_bench:run_brokers",
 }
+COMPARED = ("engine", "load", "brokers")
 LONGEST = ("memory", "brokers", "console")  # run by name
 DATABASES = {"sqlite": ("sqlite",), "postgres": ("postgres",), "both": ("sqlite", "postgres")}
 WHICH = f"suites to run: {', '.join(SUITES)}; default: all but {' and '.join(LONGEST)}"
@@ -43,6 +44,9 @@ def main() -> None:
         "--sizes", type=int, nargs="+", metavar="JOBS", help="for the suite scale: numbers of jobs in a ledger"
     )
     parser.add_argument(
+        "--systems", nargs="+", metavar="NAME", help=f"for the suites {', '.join(COMPARED)}: measure only these"
+    )
+    parser.add_argument(
         "--results", type=Path, default=RESULTS, help="directory for the JSON files; default: .bench/results"
     )
     args = parser.parse_args()
@@ -51,9 +55,11 @@ def main() -> None:
         parser.error(f"Unknown suite {unknown[0]!r}; known: {', '.join(SUITES)}.")
     if args.sizes is not None and (args.suites != ["scale"] or min(args.sizes) < 1):
         parser.error("--sizes is only for the suite scale, and each size must be at least 1.")
+    if args.systems is not None and not (args.suites and set(args.suites) <= set(COMPARED)):
+        parser.error(f"--systems is only for the suites {', '.join(COMPARED)}.")
     args.results.mkdir(parents=True, exist_ok=True)
     for name in dict.fromkeys(args.suites or [name for name in SUITES if name not in LONGEST]):
-        more = {"sizes": args.sizes} if args.sizes else {}
+        more = {"sizes": args.sizes} if args.sizes else {"only": args.systems} if args.systems else {}
         module, _, function = SUITES[name].partition(":")
         run = getattr(importlib.import_module(f"benchmarks.{module}"), function)
         run(DATABASES[args.db], quick=args.quick, path=args.results / f"{name}.json", **more)

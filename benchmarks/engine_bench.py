@@ -37,30 +37,33 @@ SERVER = "HOLDFAST_BENCH_SERVER"  # the process whose CPU is that of the server
 MIXED_S, MIXED_QUICK_S = 6, 1
 
 
-def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
-    """Measure the main table on these databases, print it, and write the figures as JSON."""
-    compare("engine", ENGINE, databases, quick=quick, path=path)
+def run(databases: Sequence[str], *, quick: bool, path: Path, only: Sequence[str] = ()) -> None:
+    """Measure the main table on these databases, print it, and write the figures as JSON; `only`: these systems."""
+    compare("engine", ENGINE, databases, quick=quick, path=path, only=only)
 
 
-def run_load(databases: Sequence[str], *, quick: bool, path: Path) -> None:
+def run_load(databases: Sequence[str], *, quick: bool, path: Path, only: Sequence[str] = ()) -> None:
     """Measure mixed load, failing jobs and large payloads."""
-    compare("load", LOAD, databases, quick=quick, path=path)
+    compare("load", LOAD, databases, quick=quick, path=path, only=only)
 
 
-def run_brokers(databases: Sequence[str], *, quick: bool, path: Path) -> None:
+def run_brokers(databases: Sequence[str], *, quick: bool, path: Path, only: Sequence[str] = ()) -> None:
     """Measure the systems on Redis, which syncs always or every second, with Holdfast beside them."""
-    compare("brokers", BROKERS, (*databases, "redis-always", "redis-everysec"), quick=quick, path=path)
+    compare("brokers", BROKERS, (*databases, "redis-always", "redis-everysec"), quick=quick, path=path, only=only)
 
 
-def compare(suite: str, cases: Sequence[Case], databases: Sequence[str], *, quick: bool, path: Path) -> None:
+def compare(
+    suite: str, cases: Sequence[Case], databases: Sequence[str], *, quick: bool, path: Path, only: Sequence[str] = ()
+) -> None:
     """Measure these cases on these databases, print a table for each, and write the figures as JSON."""
     figures: list[Figure] = []
     found: list[Verdict] = []
-    only_holdfast = suite == "brokers"
     with SimulatedDisk() as disk:
         for database in databases:
+            # Beside the brokers only Holdfast is measured on a database of its own.
+            kept = (HOLDFAST,) if suite == "brokers" and HOLDFAST in SYSTEMS[database] else only
             with place(database, disk.env()) as (url, env):
-                figures += _measure(database, cases, url, env, quick=quick, only_holdfast=only_holdfast)
+                figures += _measure(database, cases, url, env, quick=quick, only=kept)
             found += verdicts(database, cases, figures)
     result = {
         "suite": suite,
@@ -93,14 +96,12 @@ def place(database: str, env: dict[str, str]) -> Iterator[tuple[str, dict[str, s
 
 
 def _measure(
-    database: str, cases: Sequence[Case], url: str, env: Mapping[str, str], *, quick: bool, only_holdfast: bool
+    database: str, cases: Sequence[Case], url: str, env: Mapping[str, str], *, quick: bool, only: Sequence[str]
 ) -> list[Figure]:
     figures: list[Figure] = []
     best: dict[str, Any] = {}  # the fastest setting of each system, found by its first drain
     for case in cases:
-        systems = case.systems(database)
-        if only_holdfast and HOLDFAST in SYSTEMS[database]:
-            systems = [HOLDFAST]
+        systems = [system for system in case.systems(database) if not only or system in only]
         rounds: dict[str, list[Figure]] = {system: [] for system in systems}
         for turn in range(1 if quick else case.rounds):
             for system, results in rounds.items():

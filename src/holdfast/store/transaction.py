@@ -105,6 +105,7 @@ class Transaction(Reading):
     jobs: Group[typed.JobWrites] = Group("jobs:JobWrites")
     executions: Group[typed.ExecutionWrites] = Group("executions:ExecutionWrites")
     turns: Group[typed.TurnWrites] = Group("turns:TurnWrites")
+    recovery: Group[typed.RecoveryWrites] = Group("recovery:RecoveryWrites")
     counts: Group[typed.CountWrites] = Group("counts:CountWrites")
     queues: Group[typed.QueueWrites] = Group("queues:QueueWrites")
     workers: Group[typed.WorkerWrites] = Group("workers:WorkerWrites")

@@ -274,7 +274,7 @@ ANSWERED = (
         patches=(
             Patch(
                 "store/verbs/recovery.py",
-                "recovered",
+                "RecoveryWrites.recover",
                 "Finish() if attempt.execution.status == ExecutionStatus.COMMITTED else Expire(retry_at or now)",
                 "Expire(retry_at or now)",
             ),

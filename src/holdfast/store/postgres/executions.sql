@@ -180,8 +180,29 @@ UPDATE holdfast_jobs AS j SET progress = k.progress, progress_note = k.note
 RETURNING j.job_id * 1000000 + j.attempts;
 
 -- name: expired_attempts
+-- rare: only those that expire_attempts leaves out.
 SELECT {current_attempt}, {job_columns}
   FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= coalesce(:now, statement_timestamp())
+   AND (NOT :rare OR j.status = 'COMMITTED' OR j.cancel_asked_at IS NOT NULL OR coalesce(j.lost, 0) >= :losses)
  ORDER BY j.lease_expires_at LIMIT :n
    FOR NO KEY UPDATE OF j SKIP LOCKED;
+
+-- name: expire_attempts
+-- What core.rulings says of most expired leases, for many at once: the attempt is excused, and the job is due again.
+WITH
+  t AS MATERIALIZED (SELECT coalesce(:now, statement_timestamp()) AS now),
+  k AS MATERIALIZED (
+    SELECT j.job_id FROM holdfast_jobs j
+     WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= coalesce(:at, (SELECT now FROM t))
+       AND j.status <> 'COMMITTED' AND j.cancel_asked_at IS NULL AND coalesce(j.lost, 0) < :losses
+     ORDER BY j.lease_expires_at LIMIT (SELECT :n::bigint) FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE holdfast_jobs AS j
+   SET state = :state, status = NULL, version = j.version + :edges, excused = j.excused + 1, lost = coalesce(j.lost, 0) + 1,
+       run_at = coalesce(:retry_at, t.now), due_at = coalesce(:retry_at, t.now), lease_expires_at = NULL,
+       excuse_code = :code, excuse_message = 'the lease of ' || j.lease_owner || ' expired during attempt ' || j.attempts,
+       quarantine_code = NULL, progress = NULL, progress_note = NULL, updated_at = greatest(j.updated_at, t.now),
+       event = :event, actor = :actor, reason = :reason, move_id = :move_id, grant_id = NULL
+  FROM t
+ WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k)) AND j.lease_expires_at <= coalesce(:at, t.now)
+RETURNING j.job_id;

@@ -119,7 +119,24 @@ UPDATE holdfast_jobs AS j SET progress = r.value ->> 3, progress_note = r.value 
 RETURNING job_id * 1000000 + attempts;
 
 -- name: expired_attempts
+-- rare: only those that expire_attempts leaves out.
 SELECT {current_attempt}, {job_columns}
   FROM holdfast_jobs j INDEXED BY holdfast_jobs_leased CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= :now
+   AND (NOT :rare OR j.status = 'COMMITTED' OR j.cancel_asked_at IS NOT NULL OR coalesce(j.lost, 0) >= :losses)
  ORDER BY j.lease_expires_at LIMIT :n;
+
+-- name: expire_attempts
+-- What core.rulings says of most expired leases, for many at once: the attempt is excused, and the job is due again.
+UPDATE holdfast_jobs
+   SET state = :state, status = NULL, version = version + :edges, excused = excused + 1, lost = coalesce(lost, 0) + 1,
+       run_at = coalesce(:retry_at, :now), due_at = coalesce(:retry_at, :now), lease_expires_at = NULL,
+       excuse_code = :code, excuse_message = 'the lease of ' || lease_owner || ' expired during attempt ' || attempts,
+       quarantine_code = NULL, progress = NULL, progress_note = NULL, updated_at = max(updated_at, :now),
+       event = :event, actor = :actor, reason = :reason, move_id = :move_id, grant_id = NULL
+ WHERE job_id IN (
+  SELECT j.job_id FROM holdfast_jobs j INDEXED BY holdfast_jobs_leased
+   WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= :at AND j.status <> 'COMMITTED'
+     AND j.cancel_asked_at IS NULL AND coalesce(j.lost, 0) < :losses
+   ORDER BY j.lease_expires_at LIMIT :n)
+RETURNING job_id;

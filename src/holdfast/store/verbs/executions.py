@@ -210,17 +210,11 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         """Return those of the jobs' current attempts whose cancellation was requested."""
         return [self._attempt(row) for row in self._run("requested_attempts", rows=encoded(sorted(set(job_ids))))]
 
-    def expired_attempts(self, at: datetime | None, n: int) -> list[Attempt]:
-        """Return up to n attempts whose lease expired before `at`, locked until this transaction ends."""
-        return [self._attempt(row) for row in self._run("expired_attempts", now=self._time(at), n=n)]
-
     def recover(
         self, *, actor: str, n: int = 1000, at: datetime | None = None, retry_at: datetime | None = None
     ) -> list[tuple[Attempt, Move | Refused]]:
         """End up to n attempts whose lease expired before `at`: finish the committed ones, then expire the others."""
-        from holdfast.store.verbs.recovery import recovered  # noqa: PLC0415 - most runs recover nothing
-
-        return recovered(self, actor=actor, n=n, at=at, retry_at=retry_at, now=self._store.now())
+        return self._session.recovery.recover(actor=actor, n=n, at=at, retry_at=retry_at)
 
 
 def _attempt_row(attempt: Attempt, move: Move, shapes: Shapes) -> list[object]:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from holdfast.core.commands import Expire, Finish
-from holdfast.core.decide import Move, Refused
-from holdfast.core.machines import ExecutionStatus
-from holdfast.core.records import Attempt
-
-if TYPE_CHECKING:
-    from holdfast.store.verbs.executions import ExecutionWrites
+from holdfast.core.decide import LEASE_EXPIRED, Move, Refused
+from holdfast.core.machines import JOB, ExecutionStatus, JobState
+from holdfast.core.records import LOSSES_EXCUSED, Attempt
+from holdfast.store.verbs.executions import ExecutionWrites
 
 
 def cancelled(
@@ -37,16 +34,52 @@ def cancelled(
     return dict(zip(again, answers, strict=True))
 
 
-def recovered(
-    executions: ExecutionWrites, *, actor: str, n: int, at: datetime | None, retry_at: datetime | None, now: datetime
-) -> list[tuple[Attempt, Move | Refused]]:
-    """End up to n attempts whose lease expired before `at`: finish the committed ones, then expire the others."""
-    attempts = executions.expired_attempts(at, n)
-    attempts.sort(key=lambda attempt: attempt.execution.status != ExecutionStatus.COMMITTED)
-    # The database found these expired. If the clock of this process is behind, use the expiry times instead.
-    now = max([at or now, *(attempt.execution.lease_expires_at for attempt in attempts)])
-    moves: list[tuple[Attempt, object]] = [
-        (attempt, Finish() if attempt.execution.status == ExecutionStatus.COMMITTED else Expire(retry_at or now))
-        for attempt in attempts
-    ]
-    return list(zip(attempts, executions.move(moves, actor=actor, now=now), strict=True))
+class RecoveryWrites(ExecutionWrites):
+    """Ends attempts whose lease has expired."""
+
+    def recover(
+        self,
+        *,
+        actor: str,
+        n: int = 1000,
+        at: datetime | None = None,
+        retry_at: datetime | None = None,
+        rare: bool = False,
+    ) -> list[tuple[Attempt, Move | Refused]]:
+        """End up to n attempts whose lease expired before `at`: finish the committed ones, then expire the others.
+
+        `rare`: only those that `expire` leaves out.
+        """
+        rows = self._run("expired_attempts", now=self._time(at), n=n, rare=rare, losses=LOSSES_EXCUSED)
+        attempts = [self._attempt(row) for row in rows]
+        attempts.sort(key=lambda attempt: attempt.execution.status != ExecutionStatus.COMMITTED)
+        # The database found these expired. If the clock of this process is behind, use the expiry times instead.
+        now = max([at or self._store.now(), *(attempt.execution.lease_expires_at for attempt in attempts)])
+        moves: list[tuple[Attempt, object]] = [
+            (attempt, Finish() if attempt.execution.status == ExecutionStatus.COMMITTED else Expire(retry_at or now))
+            for attempt in attempts
+        ]
+        return list(zip(attempts, self.move(moves, actor=actor, now=now), strict=True))
+
+    def expire(self, *, actor: str, n: int, at: datetime, retry_at: datetime | None = None) -> list[int]:
+        """Expire up to n attempts as `recover` does, without reading them; return the ids of the jobs, which are due.
+
+        Left out are attempts that have committed, that are to be cancelled, or whose job has lost its lease too often.
+        """
+        path = JOB.path("expire", JobState.RUNNING)
+        rows = self._run(
+            "expire_attempts",
+            state=path.target,
+            edges=len(path.edges),
+            event=path.event,
+            code=LEASE_EXPIRED,
+            losses=LOSSES_EXCUSED,
+            n=n,
+            at=self._time(at),
+            retry_at=self._store.stored(retry_at),
+            **self._signature(actor, None),
+        )
+        ids = [job_id for (job_id,) in rows]
+        if ids and self._store.limited is not False:
+            self._session.limits.ended(ids)
+        return ids

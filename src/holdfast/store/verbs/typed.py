@@ -18,6 +18,7 @@ from holdfast.store.verbs.parking import ParkingWrites
 from holdfast.store.verbs.portable import PortableReads, PortableWrites
 from holdfast.store.verbs.quarantine import QuarantineReads
 from holdfast.store.verbs.queues import QueueReads, QueueWrites
+from holdfast.store.verbs.recovery import RecoveryWrites
 from holdfast.store.verbs.registry import RegistryReads, RegistryWrites
 from holdfast.store.verbs.replay import ReplayReads, ReplayWrites
 from holdfast.store.verbs.retention import RetentionReads, RetentionWrites
@@ -61,6 +62,7 @@ __all__ = [
     "QuarantineReads",
     "QueueReads",
     "QueueWrites",
+    "RecoveryWrites",
     "RegistryReads",
     "RegistryWrites",
     "ReplayReads",
