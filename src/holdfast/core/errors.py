@@ -432,7 +432,9 @@ class ProcedureStoppedError(GovernanceError):
     """A run of a procedure stopped; the code is its stop state."""
 
     code = "procedure_stopped"
-    next_step = "Show the run with `holdfast procedure show ROOT`; continue it with `holdfast procedure resume ROOT`."
+    next_step = (
+        "Show the run with `holdfast procedure show ROOT`; continue it: `holdfast procedure resume --reason TEXT ROOT`."
+    )
 
 
 class QueueFullError(RefusedError):

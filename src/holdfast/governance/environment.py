@@ -35,7 +35,7 @@ def raise_environment(store: Store[Any], to: str, *, actor: str, reason: str) ->
         if ENVIRONMENTS.index(to) < ENVIRONMENTS.index(before):
             raise InvalidStateTransitionError(
                 f"the ledger is {before}; its environment cannot be lowered to {to}",
-                next_step=f"Create another ledger: `holdfast init --env {to}`.",
+                next_step=f"Create another ledger: `holdfast init --env {to} --db another.db`.",
                 context={"environment": before, "to": to},
             )
         active = transaction.grants.active(limit=NAMED_MAX)

@@ -283,7 +283,7 @@ def add(
     if not _CODE.fullmatch(code) or code == CANCELLED:
         raise InputError(
             f"{code!r} is not a valid quarantine code.",
-            next_step="Use lower-case letters, digits and _, such as parse_error. To cancel a job: `holdfast cancel`.",
+            next_step="Use lower-case letters, digits and _, such as parse_error. To cancel: `holdfast cancel --help`.",
             context={"field": "code", "reasons": sorted(set(Reason) - {CANCELLED})},
         )
 

@@ -279,6 +279,6 @@ class _Trace(ExitStack):
 def _invalid(path: Path, kind: str, detail: str) -> InputError:
     return InputError(
         f"{path} is not a trace: {detail}.",
-        next_step="Give a file of `holdfast snapshot create`, `holdfast audit export` or an archive.",
+        next_step="Give an archive, or a file of a snapshot or an export: `holdfast snapshot create FILE`.",
         context={"file": str(path), "kind": kind},
     )

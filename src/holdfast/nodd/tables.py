@@ -58,5 +58,5 @@ def _require_known(store: Store[Any], found: str | None) -> None:
     if not any(name.rpartition(".")[2] == "nodd_units" for name in store.upkeep.tables_beside()):
         raise StoreDamagedError(
             "the tables of nodd are missing, although the ledger's settings name them: snapshots do not contain them",
-            next_step="Copy the nodd_ tables from the first database, or fill a new ledger (`holdfast nodd backfill`).",
+            next_step="Copy the nodd_ tables of the first database, or fill a ledger: `holdfast nodd backfill --help`.",
         )

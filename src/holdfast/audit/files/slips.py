@@ -69,7 +69,7 @@ def write_slip(
     if action != Act.RESTORE:
         raise InputError(
             f"a slip cannot permit {action}: the ledger has grants for that",
-            next_step=f"Use --action {Act.RESTORE}, or `holdfast grant request` for {action}.",
+            next_step=f"Use --action {Act.RESTORE}, or a grant for {action}: `holdfast grant request --help`.",
             context={"field": "action"},
         )
     require_words(target=target, executor=executor, approver=approved_by)
@@ -181,14 +181,14 @@ def _method(slip: Slip, snapshot: VerifiedSnapshot) -> str:
             raise ApprovalError(
                 "in prod a slip must be signed",
                 code="approver_not_authenticated",
-                next_step="A registered approver signs it with `holdfast grant slip … --key FILE`.",
+                next_step="A registered approver signs it with --key FILE: `holdfast grant slip --help`.",
             )
         return CLAIMED
     if not verified(slip.text, slip.signature, slip.public_key):
         raise ApprovalError(
             "the signature of the slip is wrong: the slip or its signature was changed",
             code="signature_invalid",
-            next_step="Write a new slip: `holdfast grant slip … --key FILE`.",
+            next_step="Write a new slip with --key FILE: `holdfast grant slip --help`.",
         )
     if snapshot.approvers.get(name) == slip.public_key:
         return KEY

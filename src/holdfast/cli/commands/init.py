@@ -63,7 +63,7 @@ def init(
 
 
 def _refusal(message: str, **context: object) -> RefusedError:
-    next_step = "The environment of a ledger can only be raised. Create another ledger under another name."
+    next_step = "Raise its environment: `holdfast environment --help`. Or create another ledger, under another name."
     return RefusedError(message, next_step=next_step, context=context)
 
 

@@ -141,7 +141,7 @@ def _require_mode(mode: str) -> None:
         raise RegistryError(
             "The dispatcher validates and observes; it does not carry out a REAL_RUN.",
             code=RegistryCode.REAL_RUN_BLOCKED,
-            next_step="Build with `holdfast registry build MANIFEST --mode REAL_RUN --grant ID --reason TEXT`.",
+            next_step="Build with --mode REAL_RUN under a grant: `holdfast registry build --help`.",
             context={"field": "mode"},
         )
     if mode not in set(Mode):

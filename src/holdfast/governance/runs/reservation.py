@@ -6,6 +6,7 @@ other run begins on it; the outcome of a reservation lists the steps of the run.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -78,8 +79,8 @@ class Reservation:
             raise GovernanceError(
                 f"run {root!r} left {self._request.target} unfinished: it is {other.state}",
                 code="run_unfinished",
-                next_step=f"Finish it with `holdfast procedure resume {root}`, or undo it with"
-                f" `holdfast procedure undo {root}`.",
+                next_step=f"Finish it: `holdfast procedure resume --reason TEXT {shlex.quote(root)}`, or undo it:"
+                f" `holdfast procedure undo --reason TEXT {shlex.quote(root)}`.",
                 context={"lease": self._request.target, "root": root},
             )
 
