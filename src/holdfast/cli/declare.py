@@ -56,7 +56,7 @@ class _Argument(click.Argument):
     def make_metavar(self, ctx: click.Context) -> str:
         """Return the word of the usage: in brackets if it may be left out."""
         word = super().make_metavar(ctx)
-        return word if self.required else f"[{word}]"
+        return word if self.required or word.startswith("[") else f"[{word}]"
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the line of the help, which click has for options only."""

@@ -92,6 +92,80 @@ EXAMPLES = {
     "switch throw": Example("switch throw operation:mail --reason 'it floods'", "Undo: holdfast switch lift"),
     "switch lift": Example("switch lift operation:mail --reason 'mended'", "Undo: holdfast switch throw"),
     "switch list": Example("switch list"),
+    "queues limit": Example(
+        "queues limit mail --running 4 --reason 'the relay is slow'", "Undo: holdfast queues limit QUEUE --off"
+    ),
+    "queues weight": Example(
+        "queues weight orders 3 --reason 'before reports'", "Undo: holdfast queues weight QUEUE --off"
+    ),
+    "queues step": Example("queues step 300 --reason 'urgent work waits too long'", "Undo: holdfast queues step --off"),
+    "limits set": Example(
+        "limits set operation:mail --running 4 --reason 'slow relay'", "Undo: holdfast limits remove"
+    ),
+    "limits remove": Example("limits remove operation:mail --reason 'not needed'", "Undo: holdfast limits set"),
+    "console": Example(f"console {WORK} --port 8080", "Stop it with Ctrl-C."),
+    "console users add": Example("console users add ann --role operator", "Undo: holdfast console users disable ann"),
+    "console users disable": Example("console users disable ann", FINAL),
+    "console users passwd": Example("console users passwd ann", "Undo: set another password."),
+    "console users key": Example("console users key ann ann.pub", "Undo: delete the file."),
+    "console tokens add": Example(
+        "console tokens add shop --owner ann --role submitter", "Undo: holdfast console tokens revoke shop"
+    ),
+    "console tokens revoke": Example("console tokens revoke shop", FINAL),
+    "grant slip": Example(
+        "grant slip --action snapshot.restore --target 5e88 --executor ann --reason 'disk' --rollback-plan 'delete it'",
+        "Undo: delete the file, until it is used.",
+    ),
+    "grant approvers add": Example(
+        "grant approvers add bob --public-key bob.pub --reason 'on call'", "Undo: holdfast grant approvers revoke bob"
+    ),
+    "grant approvers revoke": Example(
+        "grant approvers revoke bob --reason 'left'", "This cannot be undone: register another key."
+    ),
+    "procedure run": Example(
+        "procedure run move --root 'move 7' --reason 'incident 7'", "Undo: holdfast procedure undo ROOT"
+    ),
+    "procedure resume": Example(
+        "procedure resume 'move 7' --reason 'the disk is back'", "Undo: holdfast procedure undo ROOT"
+    ),
+    "procedure undo": Example("procedure undo 'move 7' --reason 'not needed'", FINAL),
+    "registry draft": Example("registry draft --app shop:ledger --authority 'change 12'", "Undo: delete the file."),
+    "registry request": Example(
+        "registry request values.json --rollback-plan 'retire them' --reason 'change 12'",
+        "Undo: holdfast grant revoke ID",
+    ),
+    "registry build": Example(
+        "registry build values.json --reason 'change 12'", "Undo: holdfast registry retire, or supersede"
+    ),
+    "registry hold": Example("registry hold on --reason 'audit'", "Undo: holdfast registry hold off"),
+    "registry supersede": Example(
+        "registry supersede mail 1 2 --reason 'new layout'", "Undo: supersede it by another version."
+    ),
+    "registry retire": Example("registry retire mail 1 --reason 'not needed'", "Undo: build it again."),
+    "registry dismantle": Example("registry dismantle trial --reason 'ended'", "Undo: build it again."),
+    "replay from-spec": Example(
+        "replay from-spec selection.yaml --reason manual_replay", "Undo, for the rest: holdfast replay stop"
+    ),
+    "replay stop": Example("replay stop replay-0123456789ab --reason 'it floods'", "Undo: run it again; it continues."),
+    "nodd backfill": Example(
+        "nodd backfill gfs --from 2026-11-13 --to 2026-11-14", "Undo, while they are pending: holdfast cancel ID"
+    ),
+    "nodd reconcile": Example(
+        "nodd reconcile gfs --date 2026-11-14", "With --admit; undo, while they are pending: holdfast cancel ID"
+    ),
+    "nodd drain-dlq": Example(
+        "nodd drain-dlq --queue http://localhost/dlq --reason 'mended'",
+        "This cannot be undone: the messages are deleted, and their records are in the ledger.",
+    ),
+    "nodd subscribe": Example("nodd subscribe gfs", "With --apply; undo: delete the resources that it printed."),
+    "nodd admit": Example("nodd admit notices.json", "Undo, while they are pending: holdfast cancel ID"),
+    "nodd run": Example(
+        "nodd run --queue http://localhost/gfs", "Stop it with Ctrl-C: running units end or are given back."
+    ),
+    "nodd rejected": Example("nodd rejected", "With --replay; undo, while they are pending: holdfast cancel ID"),
+    "nodd publish": Example("nodd publish --catalog catalogue", "Undo: delete the folder; the ledger has everything."),
+    "nodd pause": Example("nodd pause gfs --reason 'bad cycle'", "Undo: holdfast nodd resume gfs"),
+    "nodd resume": Example("nodd resume gfs --reason 'mended'", "Undo: holdfast nodd pause gfs"),
     "replay dry-run": Example("replay dry-run --created-after '2h ago' --queue mail"),
     "replay run": Example(
         "replay run --created-after '2h ago' --queue mail --reason manual_replay",
