@@ -60,7 +60,7 @@ def test_a_fold_adds_the_moves_of_a_minute_with_their_events_and_error_codes(ver
     verbs.work(second, fail(second, retry_at=verbs.clock.after(9)))
     verbs.work(third, fail(third))
     with verbs.store.reading() as reading:
-        unfolded, _ = recent_moves(reading, verbs.store.now() - timedelta(minutes=5))
+        unfolded = recent_moves(reading, verbs.store.now() - timedelta(minutes=5)).moves
     verbs.fold()
     code = verbs.job(third.job.job_id).last_error_code or ""
     assert code
@@ -72,10 +72,10 @@ def test_a_fold_adds_the_moves_of_a_minute_with_their_events_and_error_codes(ver
         ("running", "failed", "fail", code): 1,
     }
     with verbs.store.reading() as reading:
-        folded, cut = recent_moves(reading, verbs.store.now() - timedelta(minutes=5))
-    assert cut is None
-    assert sorted(unfolded, key=repr) == sorted(folded, key=repr)
-    assert sum(move.n for move in folded) == 9
+        found = recent_moves(reading, verbs.store.now() - timedelta(minutes=5))
+    assert (found.since, found.unfolded) == (None, 0)
+    assert sorted(unfolded, key=repr) == sorted(found.moves, key=repr)
+    assert sum(move.n for move in found.moves) == 9
 
 
 def test_minutes_are_kept_for_two_days_before_the_last_move(verbs: Verbs) -> None:

@@ -10,7 +10,8 @@ from datetime import datetime
 import msgspec
 
 from holdfast.console.governed_acts import GrantRequest
-from holdfast.console.selections import ReplaySelection
+from holdfast.console.many import ChosenJob, ManyAct
+from holdfast.console.views.replays import Draft, draft_of
 from holdfast.core.authority import Act
 from holdfast.core.errors import InputError
 
@@ -77,17 +78,9 @@ class ReplayForm(msgspec.Struct, frozen=True):
     replay_reason: str = "incident"
     grant_id: str = ""
 
-    def selection(self) -> ReplaySelection:
-        """Return the selection; raise InputError for a value that is not valid."""
-        return ReplaySelection(
-            queues=_list(self.queue),
-            operations=_list(self.operation),
-            error_codes=_list(self.code),
-            jobs=tuple(word.strip() for word in self.jobs.split(",") if word.strip()),
-            since=_time(self.since, "since"),
-            until=_time(self.until, "until"),
-            limit=number(self.limit, "limit"),
-        )
+    def draft(self, now: datetime) -> Draft:
+        """Return the selection, read as the address of its dry run is; raise InputError for a wrong value."""
+        return draft_of(msgspec.structs.asdict(self), now)
 
 
 class ReleaseForm(msgspec.Struct, frozen=True):
@@ -106,6 +99,28 @@ class ReleaseForm(msgspec.Struct, frozen=True):
         return [one for one in found if one is not None]
 
 
+class ManyForm(msgspec.Struct, frozen=True):
+    """An act on several jobs: those of the dry run, as id:version with commas, and in prod the typed number."""
+
+    act: str = ""
+    jobs: str = ""
+    expected: str = ""
+    reason: str = ""
+    grant_id: str = ""
+
+    def chosen(self) -> list[ChosenJob]:
+        """Return the jobs; raise InputError for a value that is not valid, or another number than they are."""
+        pairs = [word.partition(":") for word in self.jobs.split(",") if word.strip()]
+        found = [ChosenJob(number(a, "jobs") or 0, number(b, "jobs") or 0) for a, _, b in pairs]
+        if number(self.expected, "expected") != len(found):
+            raise InputError(
+                f"The number {self.expected[:20]!r} was given, but the selection has {len(found)} jobs.",
+                next_step="Type the number of jobs that the page shows.",
+                context={"field": "expected", "found": len(found)},
+            )
+        return found
+
+
 def number(text: str, field: str, most: int = NUMBER_MAX) -> int | None:
     """Return the number of a field, None for an empty one; raise InputError if it is none, or out of range."""
     if not text.strip():
@@ -116,17 +131,11 @@ def number(text: str, field: str, most: int = NUMBER_MAX) -> int | None:
     return int(word)
 
 
-def _time(text: str, field: str) -> datetime | None:
-    if not text.strip():
-        return None
-    try:
-        return msgspec.convert(text.strip(), datetime)
-    except msgspec.ValidationError:
-        raise InputError(f"{field} must be a time, such as 2030-01-31T12:00:00Z.", context={"field": field}) from None
-
-
-def _list(text: str) -> tuple[str, ...]:
-    return (text,) if text.strip() else ()
+def many_act_of(text: str) -> ManyAct:
+    """Return the act on several jobs of a name; raise InputError if there is none."""
+    if text not in list(ManyAct):
+        raise InputError("Unknown act.", next_step=f"Choose one of: {', '.join(ManyAct)}.", context={"field": "act"})
+    return ManyAct(text)
 
 
 def action_of(text: str) -> Act:

@@ -14,11 +14,21 @@ from urllib.parse import quote
 
 from litestar import Controller, Request, post
 from litestar.params import FromPath, URLEncodedBody
-from litestar.response import Redirect
+from litestar.response import Redirect, Template
 
-from holdfast.console import acts, governed_acts
-from holdfast.console.forms import ActForm, ApproveForm, GrantForm, ReleaseForm, ReplayForm, number
+from holdfast.console import acts, governed_acts, many
+from holdfast.console.forms import (
+    ActForm,
+    ApproveForm,
+    GrantForm,
+    ManyForm,
+    ReleaseForm,
+    ReplayForm,
+    many_act_of,
+    number,
+)
 from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.pages.frame import shown
 from holdfast.console.render import base_of
 from holdfast.console.security.callers import Permission
 from holdfast.console.security.login import address_of
@@ -228,6 +238,16 @@ class LedgerActs(_Acts):
         acts.recover(console, caller, reason=data.reason)
         return _to(request, "workers")
 
+    @post("/jobs/act", status_code=200, sync_to_thread=True)
+    def act_on_many(
+        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[ManyForm]
+    ) -> Template:
+        """Act on several jobs, and show what became of them. To send it again changes nothing: the jobs have moved."""
+        grant_id = number(data.grant_id, "grant_id")
+        act = many_act_of(data.act)
+        done = many.perform(console, caller, act, data.chosen(), reason=data.reason, grant_id=grant_id)
+        return shown(request, "many_done.html", "/jobs", view=done)
+
     @post("/quarantine/release", sync_to_thread=True)
     def release(
         self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[ReleaseForm]
@@ -264,7 +284,7 @@ class LedgerActs(_Acts):
         run_id = governed_acts.run_replay(
             console,
             caller,
-            data.selection().selection(console.environment),
+            data.draft(console.store.now()).selection(console.environment),
             reason=data.reason,
             replay_reason=data.replay_reason,
             candidates_hash=data.candidates_hash,
@@ -283,7 +303,7 @@ class LedgerActs(_Acts):
         data: URLEncodedBody[ActForm],
     ) -> Redirect:
         """Stop a replay before its next batch."""
-        governed_acts.stop_replay(console, caller, run_id, reason=data.reason)
+        governed_acts.stop_replay(console, caller, name_of(run_id), reason=data.reason)
         return _to(request, "replays", run_id)
 
     @post("/replays/{run_id:str}/continue", sync_to_thread=True)
@@ -297,7 +317,7 @@ class LedgerActs(_Acts):
     ) -> Redirect:
         """Continue a replay that was stopped."""
         grant_id = number(data.grant_id, "grant_id")
-        governed_acts.continue_replay(console, caller, run_id, reason=data.reason, grant_id=grant_id)
+        governed_acts.continue_replay(console, caller, name_of(run_id), reason=data.reason, grant_id=grant_id)
         return _to(request, "replays", run_id)
 
 

@@ -1,4 +1,7 @@
-"""A selection of jobs to replay, as the API and the forms give it."""
+"""Selections of jobs, as the API and the pages give them: of a list, of an act on several jobs, and of a replay.
+
+Invariants: a selection is read by keyset, through a bounded number of jobs; a list of ids is taken as it is given.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.errors import SpecInvalidError
+from holdfast.core.errors import InputError, SpecInvalidError
 from holdfast.core.machines import JobState
 from holdfast.core.selection import (
     Limits,
@@ -17,8 +20,46 @@ from holdfast.core.selection import (
     Window,
     selection_fault,
 )
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.watch import ID_MAX, JobFilters, JobLines, first_job_since, job_lines
 
 NAME = "console"
+LOOKED_MAX = 10  # windows of a list that are looked through for one selection
+
+
+class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs: these ids, or those that match the filters and were submitted in a window of time."""
+
+    filters: JobFilters = JobFilters()
+    since: datetime | None = None
+    until: datetime | None = None
+    jobs: tuple[int, ...] = ()
+
+    def bounds(self, reading: Reading) -> tuple[int, int]:
+        """Return the ids between which the jobs of the window are: above the first, below the second."""
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise InputError("since must be before until.", context={"field": "since"})
+        after = 0 if self.since is None else first_job_since(reading, self.since) - 1
+        return after, ID_MAX if self.until is None else first_job_since(reading, self.until)
+
+    def page(self, reading: Reading, *, before: int | None = None, limit: int) -> JobLines:
+        """Return a page of the jobs that match, newest first."""
+        after, below = self.bounds(reading)
+        return job_lines(reading, self.filters, before=min(before or ID_MAX, below), after=after, limit=limit)
+
+    def ids(self, reading: Reading, most: int) -> tuple[list[int], bool]:
+        """Return the newest ids that match, at most so many, and whether there may be more."""
+        if self.jobs:
+            return sorted(set(self.jobs))[:most], len(set(self.jobs)) > most
+        found: list[int] = []
+        before: int | None = None
+        for _ in range(LOOKED_MAX):
+            page = self.page(reading, before=before, limit=most - len(found))
+            found += [line.job_id for line in page.lines]
+            before = page.looked_from
+            if not page.more or len(found) >= most:
+                return sorted(found), page.more
+        return sorted(found), True
 
 
 class ReplaySelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,6 +17,7 @@ from litestar.types import ControllerRouterHandler
 from holdfast.console.api.governed import Grants, Replays
 from holdfast.console.api.jobs import Jobs
 from holdfast.console.api.ledger import LedgerRoutes, Queues, ScheduleRoutes, Switches
+from holdfast.console.api.many import ManyActs
 from holdfast.console.injected import PROVIDED, ConsoleHere
 from holdfast.console.security.callers import Permission
 
@@ -26,7 +27,7 @@ PATH = "/api/v1"
 def api_router() -> Router:
     """Return the router of the API."""
     handlers: list[ControllerRouterHandler] = [
-        Jobs, Replays, Grants, Queues, Switches, ScheduleRoutes, LedgerRoutes, openapi_document,
+        Jobs, ManyActs, Replays, Grants, Queues, Switches, ScheduleRoutes, LedgerRoutes, openapi_document,
     ]  # fmt: skip
     return Router(PATH, route_handlers=handlers, include_in_schema=True, opt={"tokens": True})
 

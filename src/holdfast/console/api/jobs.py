@@ -41,6 +41,7 @@ from holdfast.console.api.types import (
 from holdfast.console.context import Console
 from holdfast.console.injected import CallerHere, ConsoleHere
 from holdfast.console.security.callers import Caller, Permission, out_of_scope
+from holdfast.console.selections import JobSelection
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JOB, REQUEST, JobState
 from holdfast.core.records import Job
@@ -49,7 +50,7 @@ from holdfast.explain.explain import explain
 from holdfast.explain.values import result_value
 from holdfast.store import Admission
 from holdfast.store.verbs.tracebacks import tracebacks_of
-from holdfast.store.verbs.watch import ID_MAX, JobFilters, first_job_since, job_lines
+from holdfast.store.verbs.watch import JobFilters
 
 
 class Jobs(Controller):
@@ -102,7 +103,7 @@ class Jobs(Controller):
         filters = JobFilters(state=in_state, queue=queue, operation=operation, client=client, code=code)
         if key is not None:
             return keyed_job(console, caller, filters, key)
-        times = Window(_zoned(since, "since"), _zoned(until, "until"))
+        times = Window(zoned(since, "since"), zoned(until, "until"))
         return listed_jobs(console, caller, filters, times, cursor=cursor, limit=limit)
 
     @reads("/{job_id:int}", summary="Show a job")
@@ -152,7 +153,8 @@ class Jobs(Controller):
         return MovedAnswer(job_id=job_id, state=done.job.state, changed=done.changed, grant_id=done.grant_id)
 
 
-def _zoned(moment: datetime | None, field: str) -> datetime | None:
+def zoned(moment: datetime | None, field: str) -> datetime | None:
+    """Return a time in UTC; raise InputError if it has no zone."""
     if moment is None:
         return None
     try:
@@ -187,10 +189,9 @@ def listed_jobs(
         queue=within(caller, "queue", caller.queues, filters.queue),
         operation=within(caller, "operation", caller.operations, filters.operation),
     )
+    selection = JobSelection(filters=named, since=times.start, until=times.end)
     with console.store.reading() as reading:
-        after = 0 if times.start is None else first_job_since(reading, times.start) - 1
-        below = ID_MAX if times.end is None else first_job_since(reading, times.end)
-        found = job_lines(reading, named, before=min(before(cursor) or ID_MAX, below), after=after, limit=limit)
+        found = selection.page(reading, before=before(cursor), limit=limit)
         jobs = {job.job_id: job for job in reading.jobs.get_many([line.job_id for line in found.lines])}
     return JobsAnswer(
         jobs=[JobAnswer.of(jobs[line.job_id]) for line in found.lines],

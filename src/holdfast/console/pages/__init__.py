@@ -9,6 +9,7 @@ from litestar import Controller
 
 from holdfast.console.pages.confirming import FORMS
 from holdfast.console.pages.proving import (
+    ByCommandPages,
     GrantPages,
     ProofPages,
     QuarantinePages,
@@ -36,6 +37,7 @@ PAGES: list[type[Controller]] = [
     GrantPages,
     SwitchPages,
     ProofPages,
+    ByCommandPages,
 ]
 
 __all__ = ["FORMS", "PAGES"]

@@ -10,12 +10,23 @@ from typing import Any
 
 from litestar import Controller, get
 from litestar.params import FromPath
-from litestar.response import Template
+from litestar.response import Redirect, Template
 
+from holdfast.console.forms import many_act_of
 from holdfast.console.injected import CallerHere, ConsoleHere
-from holdfast.console.pages.frame import AnyRequest, confirmed, job_number, names_of, params_of, shown
+from holdfast.console.pages.frame import (
+    AnyRequest,
+    confirmed,
+    job_number,
+    names_of,
+    params_of,
+    permission_of,
+    shown,
+)
 from holdfast.console.posts import GrantActs, JobActs, LedgerActs, QueueActs, ScheduleActs, SwitchActs
+from holdfast.console.render import base_of
 from holdfast.console.security.callers import Permission
+from holdfast.console.selections import JobSelection
 from holdfast.console.views.confirm import (
     confirm_grant,
     confirm_job,
@@ -29,11 +40,13 @@ from holdfast.console.views.confirm import (
     request_grant,
 )
 from holdfast.console.views.grants import grant_view
-from holdfast.console.views.jobs import text_in
-from holdfast.console.views.links import name_of
+from holdfast.console.views.jobs import job_query, number_in, text_in
+from holdfast.console.views.links import name_of, path
+from holdfast.console.views.many import many_view
 from holdfast.console.views.replays import Draft, draft_of, replay_look
 from holdfast.core.authority import Act
 from holdfast.core.errors import InputError
+from holdfast.governance.releases import MANY_MAX
 from holdfast.governance.replay.record import run_known
 from holdfast.governance.switches import require_known_switch
 from holdfast.scheduling.schedules import get as schedule_named
@@ -87,8 +100,9 @@ def _confirm_replay_act(
 ) -> Template:
     """Confirm an act on a replay."""
     with console.store.reading() as reading:
-        run_known(reading, text_in(run_id, "run"))
-    return confirmed(request, "/replays", confirm_replay(run_id, _act(request)))
+        run = text_in(name_of(run_id), "run")
+        run_known(reading, run)
+    return confirmed(request, "/replays", confirm_replay(run, _act(request)))
 
 
 def _confirm_grant_act(
@@ -119,6 +133,28 @@ def _confirm_recovery(_forms: Controller, request: AnyRequest, console: ConsoleH
     with console.store.reading() as reading:
         _, expired = reading.lists.leases(console.store.now())
     return confirmed(request, "/workers", confirm_recovery(expired))
+
+
+def _confirm_many(
+    _forms: Controller, request: AnyRequest, console: ConsoleHere, caller: CallerHere
+) -> Template | Redirect:
+    """Show what an act on several jobs would do: on those with these ids, or on all that match the filters."""
+    given = request.query_params
+    one = {name: values[-1] for name in given if (values := given.getall(name)) and name != "id"}
+    query, every = job_query(one), one.get("all") == "yes"
+    ticked = [] if every else given.getall("id", [])[: MANY_MAX + 1]
+    ids = tuple(dict.fromkeys(number_in(text, "id") for text in ticked))
+    if not ids and not every:
+        raise InputError(
+            "No job is selected.", next_step="Go back, tick some jobs, or choose all that match the filters."
+        )
+    if one.get("act") == "replay":
+        draft = path("/replays", "new", jobs=",".join(map(str, ids)), step="look") if ids else query.replay
+        return Redirect(base_of(request) + draft, status_code=303)
+    act, now = many_act_of(one.get("act", "")), console.store.now()
+    selection = JobSelection(jobs=ids) if ids else query.selection(now)
+    view = many_view(console, caller, act, selection, back=query.address())
+    return shown(request, "many.html", "/jobs", view=view, **permission_of(request))
 
 
 def _new_replay(_forms: Controller, request: AnyRequest, console: ConsoleHere, caller: CallerHere) -> Template:
@@ -188,6 +224,7 @@ class LedgerForms(LedgerActs):
     page_stop, page_continue = (
         get(f"/replays/{{run_id:str}}/{act}", **VIEW)(_confirm_replay_act) for act in ("stop", "continue")
     )
+    page_many = get("/jobs/act", **VIEW)(_confirm_many)
     page_recover = get("/recover", **VIEW)(_confirm_recovery)
     page_replay = get("/replays/new", **VIEW)(_new_replay)
 

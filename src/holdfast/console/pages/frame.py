@@ -78,6 +78,11 @@ def confirmed(
     request: AnyRequest, here: str, view: Confirmation, permission: Permission = Permission.OPERATE
 ) -> Template:
     """Return a page of confirmation; its button is off if the caller may not act, and the page says why."""
+    return shown(request, "confirm.html", here, view=view, **permission_of(request, permission))
+
+
+def permission_of(request: AnyRequest, permission: Permission = Permission.OPERATE) -> dict[str, Any]:
+    """Return whether the caller may act, and why not, for a page with a form."""
     console: Console = request.app.state.console
     caller: Caller = request.scope["state"]["caller"]
     why_not = ""
@@ -86,7 +91,7 @@ def confirmed(
     elif not caller.may(permission):
         roles = ", ".join(sorted(caller.roles))
         why_not = f"You are {roles}; this needs the permission to {permission}."
-    return shown(request, "confirm.html", here, view=view, may=not why_not, why_not=why_not)
+    return {"may": not why_not, "why_not": why_not}
 
 
 def names_of(reading: Reading) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """One snapshot of the ledger for all viewers, and the stream that tells browsers about it.
 
-Invariants: however many viewers there are, the ledger is read once in SNAPSHOT_S, and only while there are any; the
-last snapshot stays while the database is away, with its time; a stream ends after STREAM_S, so that its reader is known
+Invariants: however many viewers there are, the ledger is read once in SNAPSHOT_S, and only while there are any; what
+takes long, the groups of many failures and the fold of many deltas, is done by a thread beside the requests; the last
+snapshot stays while the database is away, with its time; a stream ends after STREAM_S, so that its reader is known
 anew, and within PING_S of the end of its reader's session.
 """
 
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 
 from litestar.response.sse import ServerSentEventMessage
@@ -20,9 +21,9 @@ from holdfast.console.context import Console
 from holdfast.console.security.callers import Caller
 from holdfast.console.templating import rendered
 from holdfast.console.views.activity import Activity, last_hour
-from holdfast.console.views.failures import SHARED_S, FailedGroups, failure_groups
+from holdfast.console.views.failures import SHARED_S, FailedGroups, failure_groups, few_groups, no_groups
 from holdfast.console.views.overview import Overview, ledger_of, overview
-from holdfast.core.errors import GovernanceError, HoldfastError
+from holdfast.core.errors import GovernanceError, HoldfastError, StoreError
 from holdfast.store.transaction import Reading
 
 logger = logging.getLogger("holdfast")
@@ -31,6 +32,7 @@ SNAPSHOT_S = 2.0
 PING_S = 15.0
 STREAM_S = 600.0
 STREAMS_MAX = 1000
+FOLD_FROM = 5_000  # deltas that no worker has folded: each read of the counts adds them up
 
 
 class Snapshot:
@@ -61,6 +63,8 @@ class Live:
         self._made_at = 0.0
         self._groups: FailedGroups | None = None
         self._grouped_at = 0.0
+        self.beside: set[str] = set()  # what threads do now
+        self._may_fold = not console.settings.read_only
         self._activity: Activity | None = None
         self._active_at = 0.0
         self._streams = 0
@@ -74,7 +78,10 @@ class Live:
         return self._made
 
     def groups(self) -> FailedGroups:
-        """Return the failures in groups, at most SHARED_S old."""
+        """Return the failures in groups, at most SHARED_S old if they are few.
+
+        Many are grouped by a thread: until it has ended, return the groups that were made last, or none.
+        """
         with self._lock:
             return self._fresh_groups()
 
@@ -98,15 +105,53 @@ class Live:
     def _fresh_activity(self, reading: Reading, now: datetime) -> Activity:
         if self._activity is None or time.monotonic() - self._active_at >= SHARED_S:
             self._activity, self._active_at = last_hour(reading, now), time.monotonic()
+            if self._activity.unfolded >= FOLD_FROM and self._may_fold:
+                self._beside("fold", self._fold)
         return self._activity
 
     def _fresh_groups(self) -> FailedGroups:
         if self._groups is None or time.monotonic() - self._grouped_at >= SHARED_S:
             store = self._console.store
             with store.reading() as reading:
-                self._groups = failure_groups(reading, store.now())
-            self._grouped_at = time.monotonic()
-        return self._groups
+                few = few_groups(reading, store.now())
+            if few is not None:
+                self._groups, self._grouped_at = few, time.monotonic()
+            else:
+                self._beside("group", self._group)
+        return self._groups or no_groups(self._console.store.now())
+
+    # -- beside the requests ------------------------------------------------------------------------------------------
+
+    def _beside(self, name: str, act: Callable[[], None]) -> None:
+        """Do something in a thread of its own, unless it is being done already."""
+        if name in self.beside:
+            return
+        self.beside.add(name)
+
+        def run() -> None:
+            try:
+                act()
+            except HoldfastError as error:
+                logger.debug("the console could not %s: %s", name, error)
+            finally:
+                self.beside.discard(name)
+
+        threading.Thread(target=run, name=f"console-{name}", daemon=True).start()
+
+    def _group(self) -> None:
+        store = self._console.store
+        with store.reading() as reading:
+            made = failure_groups(reading, store.now())
+        self._groups, self._grouped_at = made, time.monotonic()
+
+    def _fold(self) -> None:
+        """Fold the deltas that no worker has folded; a role that may not write them is not asked again."""
+        try:
+            with self._console.store.transaction() as transaction:
+                transaction.counts.fold()
+        except StoreError:
+            self._may_fold = False
+            raise
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot; if the database is away, the last one, marked as stale."""

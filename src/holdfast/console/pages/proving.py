@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from litestar import get
+from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Template
 
@@ -11,6 +14,7 @@ from holdfast.console.pages.frame import AnyRequest, Page, job_number, params_of
 from holdfast.console.views.grants import grant_view, grants_view
 from holdfast.console.views.jobs import number_in
 from holdfast.console.views.journal import checks_view, journal_view
+from holdfast.console.views.links import name_of
 from holdfast.console.views.machines import machines_view
 from holdfast.console.views.quarantine import quarantine_view
 from holdfast.console.views.replays import run_view, runs_view
@@ -42,7 +46,7 @@ class ReplayPages(Page):
     @get("/replays/{run_id:str}", sync_to_thread=True)
     def one(self, request: AnyRequest, console: ConsoleHere, run_id: FromPath[str]) -> Template:
         """Show one replay."""
-        view = run_view(console.store, run_id, console.store.now())
+        view = run_view(console.store, name_of(run_id), console.store.now())
         live = "tick" if view.report.state == "running" else None
         return shown(request, "replay.html", "/replays", live=live, view=view)
 
@@ -77,6 +81,49 @@ class SwitchPages(Page):
         with console.store.reading() as reading:
             view = switches_view(reading, console.store.now())
         return shown(request, "switches.html", "/switches", view=view)
+
+
+class ByCommand(NamedTuple):
+    """What only the command shows: its title, what it is, and the commands."""
+
+    title: str
+    says: str
+    commands: tuple[str, ...]
+
+
+BY_COMMAND = {
+    "procedures": ByCommand(
+        "Procedures",
+        "A procedure is a governed act of several steps that can be continued or undone.",
+        ("holdfast procedure list", "holdfast procedure show RUN"),
+    ),
+    "registry": ByCommand(
+        "Registry",
+        "The registry holds the versions of operations that a governed ledger accepts.",
+        ("holdfast registry list", "holdfast registry verify"),
+    ),
+    "repair": ByCommand(
+        "Repair",
+        "A repair sets right what a check finds, by a plan that is shown before it is applied.",
+        ("holdfast check", "holdfast repair"),
+    ),
+    "noaa": ByCommand(
+        "NOAA",
+        "The ingest of NOAA's open data runs as jobs of this ledger.",
+        ("holdfast nodd runs", "holdfast nodd check"),
+    ),
+}
+
+
+class ByCommandPages(Page):
+    """The places of pages that are yet to come."""
+
+    @get("/by-command/{name:str}", sync_to_thread=True)
+    def show(self, request: AnyRequest, name: FromPath[str]) -> Template:
+        """Show which commands do it."""
+        if name not in BY_COMMAND:
+            raise NotFoundException
+        return shown(request, "by_command.html", f"/by-command/{name}", view=BY_COMMAND[name])
 
 
 class ProofPages(Page):

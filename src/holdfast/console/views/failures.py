@@ -20,6 +20,7 @@ from holdfast.store.transaction import Reading
 from holdfast.store.verbs.watch import FailedFact, failed_facts
 
 GROUPED = 50_000  # the newest failed jobs that are grouped
+FEW = 1_000  # failed jobs that are grouped within a request
 SHARED_S = 15.0  # how long groups are shared between viewers
 PATTERN_MAX = 200
 SAMPLES = 3
@@ -71,6 +72,11 @@ class FailedGroups(msgspec.Struct, frozen=True, kw_only=True):
     cut: bool  # there are more failed jobs: only the newest were grouped
     at: datetime
 
+    @property
+    def awaited(self) -> bool:
+        """Return whether there are failed jobs that have not been grouped yet."""
+        return self.cut and not self.jobs
+
 
 def pattern_of(message: str | None) -> str:
     """Return the pattern of an error message: its first line, with what differs between jobs replaced by its kind."""
@@ -83,6 +89,20 @@ def pattern_of(message: str | None) -> str:
 def group_hash(operation: str, code: str, pattern: str) -> str:
     """Return the name of a group in addresses."""
     return hashlib.sha256(f"{operation}\x1f{code}\x1f{pattern}".encode()).hexdigest()[:12]
+
+
+def few_groups(reading: Reading, now: datetime) -> FailedGroups | None:
+    """Return the groups of all failed jobs if these are few, else None."""
+    facts = failed_facts(reading, limit=FEW + 1)
+    if len(facts) > FEW:
+        return None
+    found = tuple(grouped(facts, now))
+    return FailedGroups(groups=found, total=len(found), jobs=len(facts), cut=False, at=now)
+
+
+def no_groups(now: datetime) -> FailedGroups:
+    """Return what a page shows while the failed jobs are grouped for the first time."""
+    return FailedGroups(groups=(), total=0, jobs=0, cut=True, at=now)
 
 
 def failure_groups(reading: Reading, now: datetime) -> FailedGroups:
@@ -140,6 +160,8 @@ class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
 
 def group_page(reading: Reading, groups: FailedGroups, name: str) -> GroupPage:
     """Return a group by its hash; raise RecordNotFoundError if no failed job is in it now."""
+    if groups.awaited:  # the console has just started, and this address was opened first
+        groups = failure_groups(reading, groups.at)
     group = next((one for one in groups.groups if one.hash == name), None)
     if group is None:
         raise RecordNotFoundError(

@@ -11,12 +11,13 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.console.selections import JobSelection
 from holdfast.console.views.links import path, replay_draft
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState
 from holdfast.explain.times import past_moment
 from holdfast.store.transaction import Reading
-from holdfast.store.verbs.watch import ID_MAX, WINDOW, JobFilters, JobLine, first_job_since, greatest_job, job_lines
+from holdfast.store.verbs.watch import ID_MAX, WINDOW, JobFilters, JobLine, greatest_job
 
 PAGE = 50
 TEXT_MAX = 200
@@ -39,6 +40,22 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
         """Return the address of this list with other filters; None removes one."""
         values = {**msgspec.structs.asdict(self), **changes}
         return path("/jobs", **{name: values[name] for name in FILTERS})
+
+    def selection(self, now: datetime) -> JobSelection:
+        """Return which jobs these filters are about; raise InputError for a time that is none."""
+        return JobSelection(
+            filters=JobFilters(
+                state=self.state, operation=self.operation, queue=self.queue, client=self.client, code=self.code
+            ),
+            since=_moment(self.since, "since", now),
+            until=_moment(self.until, "until", now),
+        )
+
+    @property
+    def replay(self) -> str:
+        """Return the address of a replay of the failed jobs among these."""
+        since = self.since or "30d ago"
+        return replay_draft(operation=self.operation, queue=self.queue, code=self.code, since=since)
 
     @property
     def named(self) -> dict[str, str]:
@@ -102,17 +119,10 @@ def job_query(params: Mapping[str, str]) -> JobQuery:
 
 def job_page(reading: Reading, query: JobQuery, now: datetime) -> JobPage:
     """Return a page of jobs, newest first."""
-    since, until = _moment(query.since, "since", now), _moment(query.until, "until", now)
-    if since is not None and until is not None and since >= until:
-        raise InputError("since must be before until.", context={"field": "since"})
-    after = first_job_since(reading, since) - 1 if since is not None else 0
-    below = first_job_since(reading, until) if until is not None else ID_MAX
-    before = min(query.before or ID_MAX, below)
-    filters = JobFilters(
-        state=query.state, operation=query.operation, queue=query.queue, client=query.client, code=query.code
-    )
-    found = job_lines(reading, filters, before=before, after=after, limit=PAGE)
-    top = min(before - 1, greatest_job(reading))
+    selection = query.selection(now)
+    found = selection.page(reading, before=query.before, limit=PAGE)
+    after, below = selection.bounds(reading)
+    top = min(min(query.before or ID_MAX, below) - 1, greatest_job(reading))
     low = found.looked_from if found.more and found.looked_from is not None else after + 1
     return JobPage(
         query=query,
@@ -123,7 +133,7 @@ def job_page(reading: Reading, query: JobQuery, now: datetime) -> JobPage:
         newest=query.address(before=None) if query.before is not None else None,
         whole=not found.more and query.before is None,
         total=_total(reading, query),
-        replay=_replay(query) if found.lines else None,
+        replay=query.replay if found.lines and query.state is JobState.FAILED else None,
     )
 
 
@@ -142,12 +152,6 @@ def _total(reading: Reading, query: JobQuery) -> int | None:
         and (query.operation is None or count.operation == query.operation)
         and (query.queue is None or count.queue == query.queue)
     )
-
-
-def _replay(query: JobQuery) -> str | None:
-    if query.state is not JobState.FAILED:
-        return None
-    return replay_draft(operation=query.operation, queue=query.queue, code=query.code, since=query.since or "30d ago")
 
 
 __all__ = ["PAGE", "WINDOW", "JobPage", "JobQuery", "job_page", "job_query", "number_in", "text_in"]

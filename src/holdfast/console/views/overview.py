@@ -17,6 +17,7 @@ import msgspec
 from holdfast.console.views.activity import RETRY_MINUTES, Activity, Retries, last_hour
 from holdfast.console.views.charts import Sparkline, binned, sparkline
 from holdfast.console.views.failures import FailedGroups, Group
+from holdfast.console.views.limits import LimitRow, limit_rows
 from holdfast.console.views.links import job_list, path, replay_draft
 from holdfast.console.views.queues import Fleet, QueueRow, Standing, fleet_of, queue_rows
 from holdfast.console.views.recent import RecentAct, recent_acts
@@ -105,6 +106,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     fine: tuple[str, ...]
     tiles: tuple[StateTile, ...]
     queues: tuple[QueueRow, ...]
+    limits: tuple[LimitRow, ...]
     groups: FailedGroups
     runs: tuple[ReplayReport, ...]
     acts: tuple[RecentAct, ...]
@@ -145,6 +147,7 @@ def overview(
         fine=tuple(_fine(reading, queues, fleet, lost, now)),
         tiles=_tiles(fleet, activity, queues),
         queues=tuple(queues),
+        limits=tuple(limit_rows(reading)),
         groups=msgspec.structs.replace(groups, groups=groups.groups[:GROUPS_SHOWN], total=len(groups.groups)),
         runs=tuple(report_of(reading, run.idempotency_root) for run in runs),
         acts=tuple(recent_acts(reading)),

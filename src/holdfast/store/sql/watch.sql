@@ -79,6 +79,17 @@ SELECT r.queue, r.started_at, r.updated_at
   FROM (SELECT j.queue, j.state, j.started_at, j.updated_at FROM holdfast_jobs j ORDER BY j.job_id DESC LIMIT :n) r
  WHERE r.state = 'succeeded' AND r.started_at IS NOT NULL;
 
+-- name: waiting_by_bucket
+-- The first n buckets that jobs wait for, each with how many do, counted no further than most.
+WITH RECURSIVE w (bucket) AS (
+  SELECT min(j.limit_key) FROM holdfast_jobs j WHERE j.parked IS NOT NULL
+  UNION ALL
+  SELECT (SELECT min(j.limit_key) FROM holdfast_jobs j WHERE j.parked IS NOT NULL AND j.limit_key > w.bucket)
+    FROM w WHERE w.bucket IS NOT NULL)
+SELECT w.bucket, (SELECT count(*) FROM (SELECT 1 FROM holdfast_jobs j
+                   WHERE j.parked IS NOT NULL AND j.limit_key = w.bucket LIMIT :most) d)
+  FROM w WHERE w.bucket IS NOT NULL LIMIT :n;
+
 -- name: newest_deltas
 -- How many deltas are not folded yet, counted up to n, and the time of the first of them.
 SELECT count(*), min(d.at) FROM (SELECT at FROM holdfast_count_deltas ORDER BY delta_id DESC LIMIT :n) d;

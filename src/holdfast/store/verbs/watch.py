@@ -23,6 +23,7 @@ ID_MAX = 2**63 - 1
 WINDOW = 20_000  # jobs that one page looks through
 SMALL = 4  # times the size of a page: the window that is looked through first
 UNFOLDED_MAX = 20_000  # deltas of counts that are read one by one; a worker folds them every few seconds
+WAITING_MAX = 1_000  # jobs that wait for one bucket of a limit are counted up to this number
 DUE_MAX = 10_000  # due jobs of a lane are counted up to this number
 
 
@@ -201,11 +202,16 @@ def recent_durations(reading: Reading, *, limit: int = 2000) -> list[tuple[str, 
     return [(queue, (moment(ended) - moment(began)).total_seconds()) for queue, began, ended in rows]
 
 
-def recent_moves(reading: Reading, since: datetime) -> tuple[list[JobMoves], datetime | None]:
-    """Return the moves of jobs since a time, by minute, and None.
+class RecentMoves(NamedTuple):
+    """The moves of jobs since a time, by minute."""
 
-    If more than UNFOLDED_MAX deltas are not folded, return the newest of them, and the time from which on all are here.
-    """
+    moves: list[JobMoves]
+    since: datetime | None  # if UNFOLDED_MAX deltas or more are not folded: the time from which on all moves are here
+    unfolded: int  # deltas that are not folded, counted up to UNFOLDED_MAX
+
+
+def recent_moves(reading: Reading, since: datetime) -> RecentMoves:
+    """Return the moves of jobs since a time."""
     moment = reading.store.moment
     [[unfolded, first]] = reading.run("newest_deltas", n=UNFOLDED_MAX)
     rows = reading.run("recent_moves", since=reading.store.stored(since), n=UNFOLDED_MAX)
@@ -213,7 +219,13 @@ def recent_moves(reading: Reading, since: datetime) -> tuple[list[JobMoves], dat
         JobMoves(moment(minute), operation, queue, source or None, target, event, code or None, int(n))
         for minute, operation, queue, source, target, event, code, n in rows
     ]
-    return moves, moment(first) if unfolded == UNFOLDED_MAX and first is not None else None
+    return RecentMoves(moves, moment(first) if unfolded == UNFOLDED_MAX and first is not None else None, unfolded)
+
+
+def waiting_by_bucket(reading: Reading, *, limit: int = 200) -> dict[str, int]:
+    """Return the buckets of limits that jobs wait for, each with how many do, counted up to WAITING_MAX."""
+    rows = reading.run("waiting_by_bucket", n=limit, most=WAITING_MAX)
+    return {bucket: int(jobs) for bucket, jobs in rows}
 
 
 def journal_tail(

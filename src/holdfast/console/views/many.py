@@ -1,0 +1,75 @@
+"""The page before an act on several jobs: how many, which, what will happen, and what it takes.
+
+Invariants: the form carries exactly the jobs that the page counts, each with its version.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.console.context import Console
+from holdfast.console.many import ManyAct, ManyPlan, plan
+from holdfast.console.security.callers import Caller
+from holdfast.console.selections import JobSelection
+from holdfast.console.views.words import counted
+from holdfast.core.authority import Act
+from holdfast.core.environments import DEV, PROD
+from holdfast.core.governed import Grant
+from holdfast.core.machines import GrantState
+from holdfast.governance.releases import MANY_MAX
+
+SAYS = {
+    ManyAct.RETRY: "They become pending and run as soon as a worker is free. Their effects still take place once each.",
+    ManyAct.CANCEL: "Those that wait go to quarantine; only a release brings them back. Running ones are requested to"
+    " stop.",
+    ManyAct.RELEASE: "They become pending and run again, all of them or none.",
+}
+
+
+class ManyView(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the page shows."""
+
+    plan: ManyPlan
+    says: str
+    most: int
+    typed: bool  # in prod the number of jobs is typed
+    environment: str
+    back: str
+    grant: Grant | None  # an open grant for exactly these jobs
+    needs_grant: bool
+
+    @property
+    def title(self) -> str:
+        """Return the title: the act and the number of jobs."""
+        return f"{self.plan.act.value.capitalize()} {counted(self.plan.total, 'job')}"
+
+    @property
+    def jobs(self) -> str:
+        """Return the jobs as the form carries them."""
+        return ",".join(f"{job.job_id}:{job.version}" for job in self.plan.jobs)
+
+    @property
+    def ids(self) -> str:
+        """Return the ids of the jobs, as the request of a grant carries them."""
+        return ",".join(str(job.job_id) for job in self.plan.jobs)
+
+
+def many_view(console: Console, caller: Caller, act: ManyAct, selection: JobSelection, *, back: str) -> ManyView:
+    """Return the page before an act on a selection; nothing is written."""
+    made = plan(console, caller, act, selection)
+    grant = None
+    if made.target is not None:
+        with console.store.reading() as reading:
+            now = reading.now()
+            found = [g for g in reading.grants.open_for(Act.RELEASE_MANY, made.target) if g.expires_at > now]
+        grant = max(found, key=lambda one: one.state is GrantState.ACTIVE, default=None)
+    return ManyView(
+        plan=made,
+        says=SAYS[act],
+        most=MANY_MAX,
+        typed=console.environment == PROD,
+        environment=console.environment,
+        back=back,
+        grant=grant,
+        needs_grant=act is ManyAct.RELEASE and console.environment != DEV,
+    )
