@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from holdfast import Ledger
 from holdfast.testing import virtual_world
 from tests.console.scenes import Scene, fill
 from tests.console.sites import Site
+from tests.support.browsers import CHROMIUM
 from tests.support.ledgers import Original, new_ledger
 from tests.support.postgres import Server
 
@@ -103,3 +105,12 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         server: Server = request.getfixturevalue("pg_server")
         server.start()
         server.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The browser of the system."""
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()

@@ -113,13 +113,13 @@ def test_jobs_are_listed_by_error_and_time(site: Site, robot: Program) -> None:
 def test_a_page_that_looked_far_enough_says_where_to_go_on(
     site: Site, robot: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.console.api import jobs
+    from holdfast.console import selections
     from holdfast.store.verbs.watch import job_lines
 
     wanted = site.ledger.submit("noop", queue="rare").job_id
     for _ in range(5):
         site.ledger.submit("noop", queue="common")
-    monkeypatch.setattr(jobs, "job_lines", lambda *given, **more: job_lines(*given, **more, window=2))
+    monkeypatch.setattr(selections, "job_lines", lambda *given, **more: job_lines(*given, **more, window=2))
     pages, cursor, found = 0, None, []
     while True:
         page = robot.get("/jobs", queue="rare", client="local", **({"cursor": cursor} if cursor else {})).json()

@@ -6,58 +6,24 @@ Invariants: one browser serves the whole run; a page may log no error; nothing i
 from __future__ import annotations
 
 import re
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from holdfast import Ledger
-from holdfast.console.app import create_app
-from holdfast.console.server import server
-from holdfast.console.settings import ConsoleSettings, local_origins
 from holdfast.testing import virtual_world
+from tests.console.browsing import PATIENCE_MS, served, tab
 from tests.console.conftest import SCENE
 from tests.console.scenes import Scene
 from tests.console.test_pages import PAGES, of_scene
 from tests.support.browsers import CHROMIUM
-from tests.support.postgres import _free_port
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed; the end of the run says so")
 
-PATIENCE_MS = 30_000
 SERIOUS = frozenset({"serious", "critical"})
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """The browser of the system."""
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield made
-        made.close()
-
-
-@contextmanager
-def served(ledger: Ledger) -> Iterator[str]:
-    """Serve a console over a ledger, and yield its address."""
-    port = _free_port()
-    settings = ConsoleSettings(origins=local_origins("127.0.0.1", port), open_to_all=True)
-    running = server(create_app(ledger, settings), host="127.0.0.1", port=port)
-    thread = threading.Thread(target=running.run, name="console", daemon=True)
-    thread.start()
-    until = time.monotonic() + 30
-    while not running.started:
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{port}"
-    running.should_exit = True
-    thread.join(30)
 
 
 @pytest.fixture(scope="module")
@@ -69,19 +35,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Ledger
     with served(ledger) as address:
         yield address, ledger, scene
     ledger.close()
-
-
-@contextmanager
-def tab(browser: Browser, address: str, **given: Any) -> Iterator[tuple[Page, list[str]]]:
-    """Yield a new tab, and what it logs as an error; requests to other hosts are errors too."""
-    context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, "base_url": address, **given})
-    page, wrong = context.new_page(), list[str]()
-    page.set_default_timeout(PATIENCE_MS)
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda request: None if request.url.startswith(address) else wrong.append(request.url))
-    yield page, wrong
-    context.close()
 
 
 def violations(page: Page) -> list[str]:

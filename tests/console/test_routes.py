@@ -13,7 +13,8 @@ from holdfast.console.security.callers import WRITES, Caller, CallerKind, Permis
 from holdfast.console.security.headers import CSP
 from tests.console.sites import ORIGIN, Site
 
-READS_BY_POST = {"/api/v1/replays/dry-run"}  # a body that is too long for an address; nothing is written
+# A body that is too long for an address; nothing is written.
+READS_BY_POST = {"/api/v1/replays/dry-run", "/api/v1/jobs/acts/dry-run"}
 PUBLIC = {"/static/{name:str}", "/login", "/api/v1/health", "/api/v1/ready"}
 
 

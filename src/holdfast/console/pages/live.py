@@ -20,11 +20,10 @@ from litestar.response.sse import ServerSentEventMessage
 from holdfast.console.context import Console
 from holdfast.console.security.callers import Caller
 from holdfast.console.templating import rendered
-from holdfast.console.views.activity import Activity, last_hour
+from holdfast.console.views.activity import last_hour
 from holdfast.console.views.failures import SHARED_S, FailedGroups, failure_groups, few_groups, no_groups
 from holdfast.console.views.overview import Overview, ledger_of, overview
 from holdfast.core.errors import GovernanceError, HoldfastError, StoreError
-from holdfast.store.transaction import Reading
 
 logger = logging.getLogger("holdfast")
 
@@ -32,6 +31,7 @@ SNAPSHOT_S = 2.0
 PING_S = 15.0
 STREAM_S = 600.0
 STREAMS_MAX = 1000
+REST = 20  # a thread that groups failures rests so many times as long as it took
 FOLD_FROM = 5_000  # deltas that no worker has folded: each read of the counts adds them up
 
 
@@ -65,8 +65,6 @@ class Live:
         self._grouped_at = 0.0
         self.beside: set[str] = set()  # what threads do now
         self._may_fold = not console.settings.read_only
-        self._activity: Activity | None = None
-        self._active_at = 0.0
         self._streams = 0
         self._shared: asyncio.Task[Snapshot] | None = None
         self._shared_at = 0.0
@@ -85,11 +83,6 @@ class Live:
         with self._lock:
             return self._fresh_groups()
 
-    def activity(self) -> Activity:
-        """Return the moves of the last hour, at most SHARED_S old."""
-        with self._lock, self._console.store.reading() as reading:
-            return self._fresh_activity(reading, self._console.store.now())
-
     def overview(self) -> Overview:
         """Return the overview, at most SNAPSHOT_S old. Raise StoreError if the database is away and there is none."""
         with self._lock:
@@ -98,16 +91,12 @@ class Live:
                 with store.reading() as reading:
                     now = store.now()
                     ledger = ledger_of(reading, self._console.name)
-                    self._made = overview(reading, groups, ledger, now, self._fresh_activity(reading, now))
+                    activity = last_hour(reading, now)
+                    self._made = overview(reading, groups, ledger, now, activity)
+                if activity.unfolded >= FOLD_FROM and self._may_fold:
+                    self._beside("fold", self._fold)
                 self._made_at = time.monotonic()
             return self._made
-
-    def _fresh_activity(self, reading: Reading, now: datetime) -> Activity:
-        if self._activity is None or time.monotonic() - self._active_at >= SHARED_S:
-            self._activity, self._active_at = last_hour(reading, now), time.monotonic()
-            if self._activity.unfolded >= FOLD_FROM and self._may_fold:
-                self._beside("fold", self._fold)
-        return self._activity
 
     def _fresh_groups(self) -> FailedGroups:
         if self._groups is None or time.monotonic() - self._grouped_at >= SHARED_S:
@@ -139,10 +128,12 @@ class Live:
         threading.Thread(target=run, name=f"console-{name}", daemon=True).start()
 
     def _group(self) -> None:
-        store = self._console.store
+        store, began = self._console.store, time.monotonic()
         with store.reading() as reading:
             made = failure_groups(reading, store.now())
-        self._groups, self._grouped_at = made, time.monotonic()
+        ended = time.monotonic()
+        # What takes long is done less often, so that it takes no more than a small share of the process.
+        self._groups, self._grouped_at = made, ended + max(0.0, (ended - began) * REST - SHARED_S)
 
     def _fold(self) -> None:
         """Fold the deltas that no worker has folded; a role that may not write them is not asked again."""

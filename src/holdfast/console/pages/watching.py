@@ -112,10 +112,9 @@ class QueuePages(Page):
     @get("/queues/{name:str}", sync_to_thread=True)
     def one(self, request: AnyRequest, console: ConsoleHere, name: FromPath[str]) -> Template:
         """Show one queue."""
-        live = live_of(request)
-        groups, activity = live.groups(), live.activity()
+        groups = live_of(request).groups()
         with console.store.reading() as reading:
-            view = queue_view(reading, text_in(name_of(name), "queue"), groups, console.store.now(), activity)
+            view = queue_view(reading, text_in(name_of(name), "queue"), groups, console.store.now())
         return shown(request, "queue.html", "/queues", live="tick", view=view)
 
 

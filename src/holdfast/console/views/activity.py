@@ -21,8 +21,8 @@ RATE_MINUTES = 5  # over which a rate is averaged
 RETRY_MINUTES = 10  # over which retries are counted
 
 
-class Retries(msgspec.Struct, frozen=True):
-    """Attempts of one operation that ended with one error in the last minutes, and whose jobs run again."""
+class Alike(msgspec.Struct, frozen=True):
+    """Attempts of one operation that ended with one error."""
 
     operation: str
     code: str
@@ -44,6 +44,7 @@ class Activity:
         self._done: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
         self._failed: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
         self._retried: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._taken_out: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
         last = minute_of(now)
         for bucket in buckets:
             place = MINUTES - 1 - int((last - bucket.minute).total_seconds() // 60)
@@ -57,6 +58,8 @@ class Activity:
                 self._done[bucket.queue][place] += bucket.n
             elif bucket.source == JobState.RUNNING and bucket.target in (JobState.FAILED, JobState.QUARANTINED):
                 self._failed[bucket.queue][place] += bucket.n
+                if bucket.target == JobState.QUARANTINED and bucket.code is not None:
+                    self._taken_out[bucket.operation, bucket.code][bucket.queue] += bucket.n
             elif bucket.code is not None and bucket.event == "retry" and place >= MINUTES - RETRY_MINUTES:
                 self._retried[bucket.operation, bucket.code][bucket.queue] += bucket.n
 
@@ -84,13 +87,18 @@ class Activity:
         """Return how many jobs of a queue succeeded a minute, over the last whole minutes."""
         return sum(self._done[queue][-1 - RATE_MINUTES : -1]) / RATE_MINUTES
 
-    def retries(self) -> list[Retries]:
-        """Return the attempts that ended in error and are retried, most frequent first."""
-        found = [
-            Retries(operation, code, tuple(sorted(queues)), sum(queues.values()))
-            for (operation, code), queues in self._retried.items()
-        ]
-        return sorted(found, key=lambda one: -one.n)
+    def retries(self) -> list[Alike]:
+        """Return the attempts of the last RETRY_MINUTES that ended in error and are retried, most frequent first."""
+        return _alike(self._retried)
+
+    def taken_out(self) -> list[Alike]:
+        """Return the attempts of the last hour whose jobs went to quarantine, most frequent first."""
+        return _alike(self._taken_out)
+
+
+def _alike(counts: dict[tuple[str, str], dict[str, int]]) -> list[Alike]:
+    found = [Alike(*key, tuple(sorted(queues)), sum(queues.values())) for key, queues in counts.items()]
+    return sorted(found, key=lambda one: -one.n)
 
 
 def minute_of(moment: datetime) -> datetime:

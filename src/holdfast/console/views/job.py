@@ -209,6 +209,8 @@ def _acts(job: Job) -> Iterator[NextStep]:
         yield NextStep("Retry…", f"/jobs/{job.job_id}/retry")
     if job.state in (JobState.PENDING, JobState.RUNNING, JobState.FAILED):
         yield NextStep("Cancel…", f"/jobs/{job.job_id}/cancel")
+    if job.state is JobState.RUNNING:
+        yield NextStep("End the attempt…", f"/jobs/{job.job_id}/revoke")
     if job.state in (JobState.PENDING, JobState.FAILED):
         yield NextStep("Quarantine…", f"/jobs/{job.job_id}/quarantine")
     if job.state is JobState.QUARANTINED and not job.slimmed:

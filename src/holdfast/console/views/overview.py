@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.console.views.activity import RETRY_MINUTES, Activity, Retries, last_hour
+from holdfast.console.views.activity import RETRY_MINUTES, Activity, Alike, last_hour
 from holdfast.console.views.charts import Sparkline, binned, sparkline
 from holdfast.console.views.failures import FailedGroups, Group
 from holdfast.console.views.limits import LimitRow, limit_rows
@@ -131,6 +131,7 @@ def overview(
         *_of_queues(queues, fleet),
         *_of_leases(lost, fleet),
         *_of_groups(groups.groups, now),
+        *_of_taken_out(activity.taken_out()),
         *_of_retries(activity.retries()),
         *_of_switches(fleet),
         *_of_grants(drafts, now),
@@ -244,7 +245,26 @@ def _of_groups(groups: Sequence[Group], now: datetime) -> Iterator[Need]:
         )
 
 
-def _of_retries(retries: Sequence[Retries]) -> Iterator[Need]:
+def _of_taken_out(taken_out: Sequence[Alike]) -> Iterator[Need]:
+    for one in taken_out:
+        if one.n < MANY:
+            continue
+        jobs = job_list(operation=one.operation, code=one.code, state=JobState.QUARANTINED)
+        yield Need(
+            weight=Weight.FAILING,
+            code="taken_out",
+            title=f"{counted(one.n, 'job')} of {one.operation} went to quarantine",
+            text="in the last hour with the same error. They do not run until they are released.",
+            detail="Mend the cause, then choose all of them in the list and release them.",
+            mono=one.code,
+            links=(
+                Link("Its jobs", jobs),
+                Link("Switch it off…", path("/switches", OPERATION + one.operation, "throw")),
+            ),
+        )
+
+
+def _of_retries(retries: Sequence[Alike]) -> Iterator[Need]:
     for one in retries:
         if one.n < RETRIED_MANY:
             continue

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.console.views.activity import Activity, last_hour
+from holdfast.console.views.activity import last_hour
 from holdfast.console.views.failures import FailedGroups, Group
 from holdfast.console.views.queues import QueueRow, fleet_of, queue_rows
 from holdfast.core.machines import JobState
@@ -39,13 +39,11 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None  # the depth from which on submits are refused
 
 
-def queue_view(
-    reading: Reading, name: str, groups: FailedGroups, now: datetime, activity: Activity | None = None
-) -> QueueView:
-    """Return a queue; raise QueueUnknownError if the ledger does not know it. `activity` may be some seconds older."""
+def queue_view(reading: Reading, name: str, groups: FailedGroups, now: datetime) -> QueueView:
+    """Return a queue; raise QueueUnknownError if the ledger does not know it. `groups` may be some seconds older."""
     require_queue(reading, name)
     fleet = fleet_of(reading, now)
-    [row] = queue_rows(reading, fleet, activity or last_hour(reading, now), [name])
+    [row] = queue_rows(reading, fleet, last_hour(reading, now), [name])
     operations = sorted({count.operation for count in fleet.counts if count.queue == name})
     return QueueView(
         row=row,

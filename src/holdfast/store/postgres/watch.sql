@@ -13,6 +13,17 @@ SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.e
    AND (CAST(:code AS text) IS NULL OR j.last_error_code = :code)
  ORDER BY j.job_id DESC LIMIT :n;
 
+-- name: running_lines
+-- All running jobs are sorted: no more than the workers hold.
+SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
+       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
+  FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.lease_expires_at IS NOT NULL AND j.state = :state AND j.job_id < :before AND j.job_id > :after
+   AND (CAST(:operation AS text) IS NULL OR j.operation = :operation)
+   AND (CAST(:queue AS text) IS NULL OR j.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
+   AND (CAST(:code AS text) IS NULL OR j.last_error_code = :code)
+ ORDER BY j.job_id DESC LIMIT :n;
+
 -- name: recent_moves
 -- Moves of jobs by minute: what was folded, and the newest n deltas that are not folded yet.
 SELECT minute, operation, queue, source, target, event, code, CAST(sum(n) AS bigint)
