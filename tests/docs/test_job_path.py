@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 LINES_MAX = 5_000
+LIMITED_LINES_MAX = 430  # of the claim in a ledger that has limits, besides
 ELSEWHERE = ("governance", "audit", "nodd", "compat", "model", "cli", "explain", "telemetry", "demo", "diagrams")
 TRIES = 5
 # The keeper of a worker looks for due duties after one second: a run that took that long shows more than one job.
@@ -36,6 +37,13 @@ assert receipt.wait(1).result == 42
 ledger.close()
 own = [module for name, module in sys.modules.items() if name.split(".")[0] == "holdfast"]
 print(json.dumps({"took_s": took_s, "files": [module.__file__ for module in own if module.__file__]}))
+"""
+SET_LIMIT = """
+from holdfast import Ledger
+from holdfast.scheduling import Limits
+
+with Ledger("work.db") as ledger:
+    Limits(ledger).set("queue:default", running=1, actor="test", reason="test")
 """
 SKIPPED = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
@@ -59,12 +67,20 @@ def code_lines(text: str) -> int:
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """Return the modules that a process has imported after one job, as paths below the package, with their lines."""
+    return imported(tmp_path_factory)
+
+
+def imported(tmp_path_factory: pytest.TempPathFactory, *before: str) -> dict[str, int]:
+    """Run programs one after the other, and PROGRAM last; return the modules that it has imported, with their lines."""
     for _ in range(TRIES):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            cwd=tmp_path_factory.mktemp("one_job"), capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
-        said = json.loads(done.stdout)
+        where = tmp_path_factory.mktemp("one_job")
+        done = [
+            subprocess.run(
+                [sys.executable, "-c", program], cwd=where, capture_output=True, text=True, timeout=60, check=True
+            )
+            for program in (*before, PROGRAM)
+        ]
+        said = json.loads(done[-1].stdout)
         if said["took_s"] < 0.8:
             return {name: lines for name, lines in map(_counted, said["files"]) if lines}
     raise AssertionError(f"the one job took too long in each of {TRIES} tries")
@@ -78,6 +94,15 @@ def _counted(file: str) -> tuple[str, int]:
 
 def test_the_path_of_one_job_is_short(path: dict[str, int]) -> None:
     assert sum(path.values()) <= LINES_MAX, path
+
+
+def test_the_claim_of_a_ledger_with_limits_is_two_modules_more(
+    path: dict[str, int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    limited = imported(tmp_path_factory, SET_LIMIT)
+    more = {name: lines for name, lines in limited.items() if name not in path}
+    assert set(more) == {"core/limits.py", "store/verbs/limits.py"}
+    assert sum(more.values()) <= LIMITED_LINES_MAX, more
 
 
 def test_the_path_of_one_job_has_nothing_of_what_stands_above_the_engine_or_beside_it(path: dict[str, int]) -> None:

@@ -54,6 +54,17 @@ def test_a_ledger_without_limits_runs_no_statement_of_theirs(verbs: Verbs, monke
     assert not [name for name in plain if any(OF_LIMITS.search(text) for text in texts[name]) if name != "rule_jobs"]
 
 
+def test_a_limited_claim_is_few_statements(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
+    with verbs.store.transaction() as transaction:
+        transaction.limits.set("key:echo", Limit(running=1, path="who"), actor="o", reason="r")
+    verbs.submit_all([Submission(operation="echo", payload=f'{{"who":{n}}}') for n in range(20)])
+    names = recorded(verbs, monkeypatch)
+    assert len(verbs.claim(10)) == 10
+    own = ["lock_limits", "limited_jobs", "used_slots", "take_slots", "claim_these"]
+    assert names == own + (["claimed_jobs"] if verbs.store.dialect == "sqlite" else [])
+    assert sum(len(statements(verbs.store.dialect)[name]) for name in own) == len(own)
+
+
 def test_limited_jobs_have_the_journal_rows_of_others(verbs: Verbs) -> None:
     def rows() -> list[tuple[Any, ...]]:
         with verbs.store.reading() as reading:
@@ -133,7 +144,7 @@ def test_parked_jobs_cost_a_claim_nothing(verbs: Verbs, one_key: bool, parked: i
         "queues": '["default"]', "leases": "{}", "begins": True, "n": 10, "move_id": "n", "token": 1,
     }  # fmt: skip
     now = verbs.clock() if dialect == "postgres" else time_text(verbs.clock())
-    due = {"queues": '["default"]', "paths": '{"echo":"customer.id"}', "n": 100, "now": now}
+    due = {"queues": '["default"]', "n": 100, "now": now}
     assert READS[dialect](verbs, "claim_jobs", claim | {"now": now, "expires": now, "started": now}) < 500
     assert READS[dialect](verbs, "limited_jobs", due) < 500
     next_one = {"rows": f'[["key:echo={5 % keys}", 1]]', "most": 1}

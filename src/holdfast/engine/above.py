@@ -45,9 +45,9 @@ def declared_flow(
     operation: Operation[..., Any], unique: object, deadline_s: float | None, limit: object, limit_key: object
 ) -> Declared:
     """Return the declaration of an operation whose jobs are unique, have a deadline or are limited."""
-    declared: Declared = import_module("holdfast.scheduling.unique").declared_with(
-        operation.declared, unique, deadline_s
-    )
+    declared: Declared = operation.declared
+    if (unique, deadline_s) != (None, None):
+        declared = import_module("holdfast.scheduling.unique").declared_with(declared, unique, deadline_s)
     if limit is not None or limit_key is not None:
         return import_module("holdfast.scheduling.limits").declared_with(  # type: ignore[no-any-return]
             declared, operation, limit, limit_key

@@ -2,9 +2,8 @@
 
 -- name: lock_limits
 -- One transaction at a time looks at slots and tokens, until it commits. A statement of its own: the next one sees what
--- the one before has committed.
-SELECT pg_advisory_xact_lock(4604, ('holdfast_slots'::regclass)::oid::integer);
-SELECT coalesce(:now, clock_timestamp());
+-- the one before has committed. The time is read when the lock is held.
+SELECT coalesce(:now, clock_timestamp()) FROM pg_advisory_xact_lock(4604, ('holdfast_slots'::regclass)::oid::integer);
 
 -- name: park_jobs
 -- rows: job_id, bucket. Parking is no move: neither version nor journal. Only a pending job can be parked.
@@ -27,7 +26,8 @@ UPDATE holdfast_jobs AS j SET parked = NULL, limit_key = NULL
 RETURNING j.job_id, j.queue;
 
 -- name: limited_jobs
--- The due jobs in the order of a claim, locked, with what their limits depend on; see claim_jobs.
+-- The limits, as rows without a job, and then the due jobs in the order of a claim, locked, each with its key; see
+-- claim_jobs. One statement: whoever waits for the lock of the limits waits for it too.
 WITH RECURSIVE
   t AS MATERIALIZED (SELECT coalesce(:now, statement_timestamp()) AS now),
   every_lane (queue, priority) AS (
@@ -51,14 +51,17 @@ WITH RECURSIVE
            AND (deadline_at IS NULL OR deadline_at > (SELECT now FROM t))
          ORDER BY due_at, job_id LIMIT (SELECT :n::bigint) FOR NO KEY UPDATE SKIP LOCKED) j
      LIMIT (SELECT :n::bigint))
-SELECT d.job_id, d.queue, d.operation, CASE WHEN :paths::json ->> d.operation IS NOT NULL
-    THEN (c.payload::json #> string_to_array(:paths::json ->> d.operation, '.'))::text END
-  FROM due d JOIN holdfast_calls c ON c.job_id = d.job_id ORDER BY d.priority DESC, d.due_at, d.job_id;
+SELECT NULL::bigint, r.name, r.value, NULL FROM holdfast_settings r WHERE r.kind = 'limit' AND r.state = 'active'
+UNION ALL
+SELECT * FROM (
+  SELECT d.job_id, d.queue, d.operation, (c.payload::json #> string_to_array((SELECT s.value::json ->> 'path' FROM holdfast_settings s
+      WHERE s.kind = 'limit' AND s.state = 'active' AND s.name = 'key:' || d.operation), '.'))::text
+    FROM due d JOIN holdfast_calls c ON c.job_id = d.job_id ORDER BY d.priority DESC, d.due_at, d.job_id) k;
 
 -- name: limited_these
 -- SKIP LOCKED: who holds the lock of the limits must not wait for who holds a job.
-SELECT j.job_id, j.queue, j.operation, CASE WHEN :paths::json ->> j.operation IS NOT NULL
-    THEN (c.payload::json #> string_to_array(:paths::json ->> j.operation, '.'))::text END
+SELECT j.job_id, j.queue, j.operation, (c.payload::json #> string_to_array((SELECT s.value::json ->> 'path'
+    FROM holdfast_settings s WHERE s.kind = 'limit' AND s.state = 'active' AND s.name = 'key:' || j.operation), '.'))::text
   FROM json_array_elements_text(:rows) r JOIN holdfast_jobs j ON j.job_id = r::bigint
   JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.due_at <= coalesce(:now, statement_timestamp()) AND j.parked IS NULL
@@ -68,13 +71,13 @@ SELECT j.job_id, j.queue, j.operation, CASE WHEN :paths::json ->> j.operation IS
  ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED;
 
 -- name: running_jobs
-SELECT j.job_id, j.queue, j.operation, CASE WHEN :paths::json ->> j.operation IS NOT NULL
-    THEN (c.payload::json #> string_to_array(:paths::json ->> j.operation, '.'))::text END
+SELECT j.job_id, j.queue, j.operation, (c.payload::json #> string_to_array((SELECT s.value::json ->> 'path'
+    FROM holdfast_settings s WHERE s.kind = 'limit' AND s.state = 'active' AND s.name = 'key:' || j.operation), '.'))::text
   FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id WHERE j.lease_expires_at IS NOT NULL;
 
 -- name: one_job
-SELECT j.job_id, j.queue, j.operation, CASE WHEN :paths::json ->> j.operation IS NOT NULL
-    THEN (c.payload::json #> string_to_array(:paths::json ->> j.operation, '.'))::text END
+SELECT j.job_id, j.queue, j.operation, (c.payload::json #> string_to_array((SELECT s.value::json ->> 'path'
+    FROM holdfast_settings s WHERE s.kind = 'limit' AND s.state = 'active' AND s.name = 'key:' || j.operation), '.'))::text
   FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id WHERE j.job_id = :job_id;
 
 -- name: take_slots

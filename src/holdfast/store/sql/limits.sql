@@ -1,5 +1,8 @@
 -- Statements of parked jobs, and of the slots and tokens of limits. What is parked is in no index that a claim walks.
 
+-- name: limit_rules
+SELECT s.name, s.value FROM holdfast_settings s WHERE s.kind = 'limit' AND s.state = 'active';
+
 -- name: unpark_jobs
 UPDATE holdfast_jobs SET parked = NULL, limit_key = NULL
  WHERE job_id IN (SELECT {number} FROM {each}(:rows)) AND parked = :parked

@@ -25,7 +25,7 @@ UPDATE holdfast_jobs SET parked = NULL, limit_key = NULL
 RETURNING job_id, queue;
 
 -- name: limited_jobs
--- The due jobs in the order of a claim, with what their limits depend on; see claim_jobs.
+-- The limits, as rows without a job, and then the due jobs in the order of a claim, each with its key; see claim_jobs.
 WITH RECURSIVE lanes (queue, priority) AS (
   SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j
                     WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q.value)
@@ -36,18 +36,21 @@ WITH RECURSIVE lanes (queue, priority) AS (
                     WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority < l.priority)
     FROM lanes l WHERE l.priority IS NOT NULL
    ORDER BY 2 DESC LIMIT -1)
-SELECT j.job_id, j.queue, j.operation,
-       c.payload -> ('$.' || (SELECT p.value FROM json_each(:paths) p WHERE p.key = j.operation))
+SELECT NULL, r.name, r.value, NULL FROM holdfast_settings r WHERE r.kind = 'limit' AND r.state = 'active'
+UNION ALL
+SELECT * FROM (
+SELECT j.job_id, j.queue, j.operation, c.payload -> ('$.' || (SELECT s.value ->> '$.path' FROM holdfast_settings s
+           WHERE s.kind = 'limit' AND s.state = 'active' AND s.name = 'key:' || j.operation))
   FROM lanes l CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_due
     ON j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = l.queue AND j.priority = l.priority AND j.due_at <= :now
    AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
    AND (j.deadline_at IS NULL OR j.deadline_at > :now)
   CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
- LIMIT :n;
+ LIMIT :n);
 
 -- name: limited_these
-SELECT j.job_id, j.queue, j.operation,
-       c.payload -> ('$.' || (SELECT p.value FROM json_each(:paths) p WHERE p.key = j.operation))
+SELECT j.job_id, j.queue, j.operation, c.payload -> ('$.' || (SELECT s.value ->> '$.path' FROM holdfast_settings s
+           WHERE s.kind = 'limit' AND s.state = 'active' AND s.name = 'key:' || j.operation))
   FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
   CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.due_at <= :now AND j.parked IS NULL
@@ -56,14 +59,14 @@ SELECT j.job_id, j.queue, j.operation,
    AND (j.deadline_at IS NULL OR j.deadline_at > :now);
 
 -- name: running_jobs
-SELECT j.job_id, j.queue, j.operation,
-       c.payload -> ('$.' || (SELECT p.value FROM json_each(:paths) p WHERE p.key = j.operation))
+SELECT j.job_id, j.queue, j.operation, c.payload -> ('$.' || (SELECT s.value ->> '$.path' FROM holdfast_settings s
+           WHERE s.kind = 'limit' AND s.state = 'active' AND s.name = 'key:' || j.operation))
   FROM holdfast_jobs j INDEXED BY holdfast_jobs_leased CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.lease_expires_at IS NOT NULL;
 
 -- name: one_job
-SELECT j.job_id, j.queue, j.operation,
-       c.payload -> ('$.' || (SELECT p.value FROM json_each(:paths) p WHERE p.key = j.operation))
+SELECT j.job_id, j.queue, j.operation, c.payload -> ('$.' || (SELECT s.value ->> '$.path' FROM holdfast_settings s
+           WHERE s.kind = 'limit' AND s.state = 'active' AND s.name = 'key:' || j.operation))
   FROM holdfast_jobs j CROSS JOIN holdfast_calls c ON c.job_id = j.job_id WHERE j.job_id = :job_id;
 
 -- name: take_slots

@@ -17,7 +17,6 @@ import msgspec
 
 from holdfast.core.limits import (
     EVERY,
-    KEY,
     KIND,
     RATE,
     Candidate,
@@ -50,8 +49,7 @@ class LimitReads(Verbs):
 
     def rules(self) -> dict[str, Limit]:
         """Return the limits by their subject."""
-        found = self._session.configuration.active(KIND)
-        return {setting.name: msgspec.json.decode(setting.value, type=Limit) for setting in found}
+        return _rules(self._run("limit_rules"))
 
     def next_due(self, due_at: datetime | None) -> datetime | None:
         """Return when to look for work, if the next job that nothing holds back is due at this time."""
@@ -88,13 +86,8 @@ class LimitReads(Verbs):
 
     def expected(self, rules: Rules) -> dict[int, set[str]]:
         """Return the buckets of slots that each running job belongs to, without jobs that have none."""
-        found = self._candidates("running_jobs", rules)
+        found = [Candidate(*row) for row in self._run("running_jobs")]
         return {job.job_id: buckets for job in found if (buckets := _slotted(job, rules))}
-
-    def _candidates(self, statement: str, rules: Rules, **which: object) -> list[Candidate]:
-        paths = {subject.removeprefix(f"{KEY}:"): rule.path for subject, rule in rules.items() if rule.path is not None}
-        now = {} if "job_id" in which or statement == "running_jobs" else {"now": self._store.time_parameter()}
-        return [Candidate(*row) for row in self._run(statement, paths=encoded(paths), **now, **which)]
 
 
 class LimitWrites(LimitReads, WritingVerbs):
@@ -104,21 +97,37 @@ class LimitWrites(LimitReads, WritingVerbs):
 
     def claim(self, lease: Lease) -> list[Attempt]:
         """Lease up to n due jobs that are within their limits, and park those that are not."""
-        now, rules = self._lock(), self.rules()
-        self._admit(rules, now, self._session.freed)
-        self._wake(rules, now)
-        claimed = self._claim(lease, rules, now, lambda n: self._due(list(dict.fromkeys(lease.queues)), rules, n))
+        now, queues = self._lock(), list(dict.fromkeys(lease.queues))
+        seen: list[list[Candidate]] = []  # what was read with the limits, if no job is let go meanwhile
+        if self._store.fair or self._session.freed:
+            rules = self.rules()
+            self._admit(rules, now, self._session.freed)
+        else:
+            rules, found = self._look(queues, lease.n + AHEAD)
+            seen.append(found)
+        if self._wake(rules, now):
+            seen.clear()
+        claimed = self._claim(lease, rules, now, lambda n: seen.pop() if seen else self._due(queues, n))
         if len(claimed) < lease.n and self._must_sweep(now):
             self.sweep(rules, now)
         return claimed
 
-    def _due(self, queues: list[str], rules: Rules, n: int) -> list[Candidate]:
+    def _due(self, queues: list[str], n: int) -> list[Candidate]:
         """Return the first due jobs, in the fair order where that is used."""
         if not self._store.fair:
-            return self._candidates("limited_jobs", rules, queues=encoded(queues), n=n)
+            return self._look(queues, n)[1]
         place = {job_id: index for index, job_id in enumerate(self._session.fair.shared(queues, n))}
-        found = self._candidates("limited_these", rules, rows=encoded(sorted(place)))
-        return sorted(found, key=lambda job: place[job.job_id])
+        return sorted(self._these(place), key=lambda job: place[job.job_id])
+
+    def _look(self, queues: list[str], n: int) -> tuple[dict[str, Limit], list[Candidate]]:
+        """Return the limits, and the first due jobs by priority."""
+        rows = self._run("limited_jobs", queues=encoded(queues), n=n, now=self._store.time_parameter())
+        rules = _rules((name, value) for job_id, name, value, _ in rows if job_id is None)
+        return rules, [Candidate(*row) for row in rows if row[0] is not None]
+
+    def _these(self, job_ids: Iterable[int]) -> list[Candidate]:
+        rows = self._run("limited_these", rows=encoded(sorted(set(job_ids))), now=self._store.time_parameter())
+        return [Candidate(*row) for row in rows]
 
     def _must_sweep(self, now: datetime) -> bool:
         """Return whether it is this process that sweeps now: one of the fleet does, in each period."""
@@ -136,7 +145,7 @@ class LimitWrites(LimitReads, WritingVerbs):
         if not self.rules():
             return []
         now, rules = self._lock(), self.rules()  # another process may have changed them before it gave the lock back
-        found = self._candidates("limited_these", rules, rows=encoded(sorted(set(job_ids))))
+        found = self._these(job_ids)
         self._admit(rules, now, self._session.freed)
         once = iter([found])  # what is parked is not looked at again
         return self._claim(msgspec.structs.replace(lease, n=len(found)), rules, now, lambda _: next(once, []))
@@ -232,15 +241,14 @@ class LimitWrites(LimitReads, WritingVerbs):
         self._keep_tokens(known, rules, buckets)
         return bool(found)
 
-    def _wake(self, rules: Rules, now: datetime) -> None:
-        """Let jobs go that wait for tokens which have come."""
+    def _wake(self, rules: Rules, now: datetime) -> bool:
+        """Let jobs go that wait for tokens which have come; return whether there were any."""
         if not any(rule.starts for rule in rules.values()):
-            return
+            return False
         found = self._run("woken_buckets", at=self._store.stored(now), n=BUCKETS_A_SWEEP)
-        if found:
-            known = Room(rules, now)
-            known.know((), [(bucket, float(n), self._store.moment(at)) for bucket, n, at in found])
-            self._let_go(known, rules, [bucket for bucket, _, _ in found])
+        known = Room(rules, now)
+        known.know((), [(bucket, float(n), self._store.moment(at)) for bucket, n, at in found])
+        return bool(found) and self._let_go(known, rules, [bucket for bucket, _, _ in found])
 
     # -- repair -------------------------------------------------------------------------------------------------------
 
@@ -319,7 +327,7 @@ class LimitWrites(LimitReads, WritingVerbs):
         Of several rates it is the narrowest: that of the key, else of the operation, else of the queue.
         """
         now, rules = self._lock(), self.rules()
-        found = self._candidates("one_job", rules, job_id=job_id)
+        found = [Candidate(*row) for row in self._run("one_job", job_id=job_id)]
         rates = [each for job in found for each in counted(buckets_of(job, rules)) if each[0].startswith(RATE)]
         if not rates:
             return None
@@ -337,6 +345,10 @@ class LimitWrites(LimitReads, WritingVerbs):
         """Wait until no other transaction looks at slots and tokens; return the time of the database."""
         [[now]] = self._run("lock_limits", now=self._store.time_parameter())
         return self._store.moment(now)
+
+
+def _rules(rows: Iterable[Sequence[str]]) -> dict[str, Limit]:
+    return {name: msgspec.json.decode(value, type=Limit) for name, value in rows}
 
 
 def _slotted(job: Candidate, rules: Rules) -> set[str]:
