@@ -31,6 +31,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.engine.worker.no_progress import NO_PROGRESS, signature
 from holdfast.governance.grants import permission
+from holdfast.governance.releases import release
 from holdfast.nodd.notices import wal_id
 from holdfast.store import connect
 from holdfast.store.effects import staged
@@ -211,15 +212,15 @@ def test_fm_005_a_page_is_a_job_with_a_key_so_a_circle_ends(ledger: Ledger) -> N
 def test_fm_005_what_a_remote_side_sends_is_kept_up_to_a_limit_and_beyond_it_the_job_is_quarantined(
     ledger: Ledger, database: Database, kept: str
 ) -> None:
-    large = "x" * (1 << 20)
+    sent = ["x" * (1 << 20)]
 
     @ledger.operation("fetch", lease_s=LEASE_S, retry=RetryPolicy(max_attempts=1))
     def fetch(run: Execution, cursor: str = "") -> object:
         if kept == "checkpoint":
-            run.checkpoint("pages", lambda: large)
-        if kept == "payload":
-            run.after_commit(fetch.call(cursor=large))
-        return large if kept == "result" else cursor
+            run.checkpoint("pages", lambda: sent[0])
+        if kept == "payload" and not cursor:
+            run.after_commit(fetch.call(cursor=sent[0]))
+        return sent[0] if kept == "result" else cursor
 
     receipt = ledger.submit(fetch.call())
     drain(ledger)
@@ -227,6 +228,10 @@ def test_fm_005_what_a_remote_side_sends_is_kept_up_to_a_limit_and_beyond_it_the
     assert (job.state, job.last_error_code) == (JobState.QUARANTINED, "payload_too_large")
     assert database.run("SELECT count(*) FROM holdfast_calls") == [(1,)]
     assert database.run("SELECT count(*) FROM holdfast_checkpoints") == [(0,)]
+    sent[0] = "s3://bucket/pages/1"  # the recovery: the data is kept elsewhere, and the job is released
+    release(ledger, receipt.job_id, operator="ann", reason="the handler keeps the address")
+    drain(ledger)
+    assert ledger.job(receipt.job_id).state is JobState.SUCCEEDED
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -360,6 +365,27 @@ def test_fm_009_after_k_failures_with_the_same_signature_a_job_is_quarantined(le
     assert made == after
     assert (job.state, job.quarantine_code, job.last_error_code) == (JobState.QUARANTINED, NO_PROGRESS, "value_error")
     assert job.spent == after < job.max_attempts
+
+
+@pytest.mark.req("M-20", "M-12", "M-11")
+def test_fm_009_a_job_without_progress_is_released_and_quarantined_again_until_its_cause_is_corrected(
+    ledger: Ledger,
+) -> None:
+    lines: list[str] = []
+
+    @ledger.operation("order", lease_s=LEASE_S, retry=stopping(2))
+    def order(run: Execution) -> str:
+        return lines[0]
+
+    job_id = ledger.submit(order.call()).job_id
+    for attempts_made in (2, 3):  # released with its cause, one more attempt is made
+        drain(ledger)
+        job = ledger.job(job_id)
+        assert (job.state, job.quarantine_code, job.attempts) == (JobState.QUARANTINED, NO_PROGRESS, attempts_made)
+        release(ledger, job_id, operator="ann", reason="try again")
+    lines.append("shipped")
+    drain(ledger)
+    assert (ledger.job(job_id).state, ledger.receipt(job_id).result) == (JobState.SUCCEEDED, "shipped")
 
 
 @pytest.mark.req("M-20", "M-11")
