@@ -10,6 +10,7 @@ BENCH_ARGS  ?=
 BUDGET      ?=
 ATTACK_ARGS ?=
 FAULT_ARGS  ?=
+MUTATE_ARGS ?=
 LOCK_ARGS   ?=
 # One job on both databases: submit, claim, complete, the journal's triggers, and group commit.
 QUICK       := tests/core tests/store/test_submit.py tests/store/test_claim.py tests/store/test_work.py \
@@ -30,7 +31,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(VENV)/pycache
 .DELETE_ON_ERROR:
 # One target at a time: benchmarks and timing tests need both cores.
 .NOTPARALLEL:
-.PHONY: help setup demo test again quick fmt style lint type verify conformance bench prove tlc faults attack docs site dist golden lock check-lock clean
+.PHONY: help setup demo test again quick fmt style lint type verify conformance bench prove tlc faults mutate attack docs site dist golden lock check-lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,6 +127,9 @@ tlc: $(TLC) ## run the TLA+ configurations of specs/ with TLC, and compare its c
 
 faults: setup ## apply each named fault and check that tests catch it; FAULT_ARGS="--only decide"
 	$(BIN)/python -m tests.faults.run $(FAULT_ARGS)
+
+mutate: setup ## change the rules in small ways, one at a time, and check that tests notice; MUTATE_ARGS="--sample 100"
+	$(BIN)/python -m tests.support.mutate $(MUTATE_ARGS) --write docs/scorecard.md
 
 attack: setup ## attack the ledger by raw SQL, faults, input and files, and write the counts into docs/scorecard.md; ATTACK_ARGS=--slow for all
 	$(BIN)/python -m tests.support.attacks --jobs $(JOBS) $(ATTACK_ARGS) --write docs/scorecard.md

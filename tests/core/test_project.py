@@ -267,3 +267,24 @@ def test_random_histories_go_everywhere() -> None:
     }
     assert paths - taken.keys() == {"JOB submit None"}
     assert taken.keys() <= paths
+
+
+@pytest.mark.req("M-02")
+def test_the_rulings_of_a_journal_are_requests_ruled_edges_and_what_a_repair_set_without_an_attempt() -> None:
+    def row(machine: str, version: int, target: str, *, event: str, attempt: int | None, repaired: bool) -> JournalRow:
+        source = JobState.RUNNING  # no edge of a ruling begins here
+        door = 1 if repaired else None
+        return JournalRow(version, machine, 1, version, source, target, event, "a", None, attempt, "m", None, door, NOW)
+
+    rows = [
+        row("REQUEST", 2, "requested", event="request_cancel", attempt=2, repaired=False),
+        row("REQUEST", 3, "requested", event="request_cancel", attempt=None, repaired=False),
+        row("JOB", 4, FAILED, event="repair", attempt=2, repaired=True),
+        row("JOB", 5, JobState.SUCCEEDED, event="repair", attempt=2, repaired=True),  # follows from its attempt
+        row("JOB", 6, FAILED, event="fail", attempt=2, repaired=False),  # an attempt took it
+    ]
+    assert rulings_of(rows) == (
+        Ruling("request_cancel", QUARANTINED, 2),
+        Ruling("request_cancel", QUARANTINED, 0),
+        Ruling("repair", FAILED, 2),
+    )

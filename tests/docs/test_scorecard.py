@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.support import attacks, prove, scorecard
+from tests.support import attacks, mutants, mutate, prove, scorecard
 
 REPORT = """<testsuites><testsuite>
   <testcase file="tests/enforcement/test_acts.py" name="test_a[postgres]"><properties>
@@ -82,3 +82,20 @@ def test_a_proof_continues_where_it_was_stopped_and_fails_if_a_control_finds_not
     found["a safeguard"] = done.controls["a safeguard"] = [4, 0]
     assert len(prove.failures(again)) == 2
     assert "min left: kind 30 (1 bad)" in capsys.readouterr().err
+
+
+def test_mutants_are_of_every_kind_and_a_survivor_is_listed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list(mutate.mutants("core/project.py"))
+    assert {mutant.function for mutant in found} == {"rulings_of", "project"}
+    text = "\n".join(mutant.what for mutant in found)
+    for kind in (
+        "`latest is None` becomes `latest is not None`",
+        "becomes `return None`",
+        "with and",
+        "`0` becomes `1`",
+    ):
+        assert kind in text
+    monkeypatch.setitem(mutants.REASONS, found[0].name, "a reason")
+    page = mutate.section(len(found), found[:1])
+    assert f"{len(found)} mutants, {len(found) - 1} caught" in page
+    assert "| a reason |" in page
