@@ -37,9 +37,10 @@ th { text-align: left; font-weight: 600; color: var(--soft); } th, td { padding:
 .ok { color: #2a7f62; font-weight: 600; } .bad { color: #b3382c; font-weight: 600; }
 code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; } .wide { overflow-x: auto; }
 svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft); font-size: 11px; }
-.wide svg { min-width: 34rem; } td { overflow-wrap: anywhere; } td.n { overflow-wrap: normal; }
+.wide svg { min-width: 34rem; } td { overflow-wrap: anywhere; } td.n, td:first-child { overflow-wrap: normal; }
 @media (max-width: 30rem) { body { margin: 1.25rem auto; padding: 0 1rem; } th, td { padding-right: .4rem; }
-  table { font-size: 13px; } .map text { font-size: 20px; } }
+  table { font-size: 13px; } .map text { font-size: 20px; } .wide svg { min-width: 48rem; }
+  .wide text { font-size: 14px; } }
 .bar { display: flex; height: 1.4rem; border-radius: 4px; overflow: hidden; }
 .bar span { color: #fff; font-size: 12px; padding-left: .4rem; white-space: nowrap; overflow: hidden; }
 """
