@@ -32,6 +32,7 @@ from holdfast.core.machines import (
     ValueState,
 )
 from holdfast.core.records import LOSSES_EXCUSED
+from holdfast.core.rulings import Lapse
 from tests.core.asking import NOW, TICK, TOKEN, attempt, execution, grant, job, procedure_run, step, switch, value
 
 SOON = NOW + timedelta(hours=1)
@@ -689,3 +690,12 @@ def test_what_is_asked_judged_and_answered_is_frozen() -> None:
     }
     assert len(kinds) > 30
     assert {kind.__name__ for kind in kinds if not kind.__struct_config__.frozen} == set()
+
+
+@pytest.mark.parametrize("state", JobState)
+def test_a_deadline_ends_only_a_job_that_waits(state: JobState) -> None:
+    answers = {
+        JobState.PENDING: "JOB lapse: pending → quarantined",
+        JobState.QUARANTINED: "no-op",  # it was taken out before
+    }
+    assert told(job(state), Lapse(NOW)) == answers.get(state, "wrong_state")

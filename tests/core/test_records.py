@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import BrokenError
+from holdfast.core.machines import ExecutionStatus
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, time_from, time_text
-from tests.core.asking import NOW, job
+from tests.core.asking import NOW, attempt, job
 
 ZONES = (UTC, timezone(timedelta(hours=-7)), timezone(timedelta(hours=5, minutes=45)))
 MOMENTS = st.builds(
@@ -61,3 +62,10 @@ def test_what_is_spent_and_what_is_left(
 ) -> None:
     record = job(attempts=attempts, excused=excused)
     assert (record.spent, record.may_retry, record.may_replay) == (spent, may_retry, may_replay)
+
+
+def test_equal_attempts_have_equal_hashes_and_attempts_of_other_jobs_differ() -> None:
+    one, same = attempt(ExecutionStatus.LEASED), attempt(ExecutionStatus.LEASED)
+    other = attempt(ExecutionStatus.LEASED, job_id=2)
+    assert (one == same, hash(one) == hash(same), one == other) == (True, True, False)
+    assert {one: 1}[same] == 1
