@@ -231,9 +231,11 @@ class Place:
         }  # fmt: skip
         return write_slip(**given, key=self.people.key(signed_by) if signed_by else None)
 
-    def restore(self, path: Path, slip: Slip | None, *, who: str = "ann") -> tuple[str, Restored]:
+    def restore(
+        self, path: Path, slip: Slip | None, *, who: str = "ann", bootstrap: bool = False
+    ) -> tuple[str, Restored]:
         url = self.new_url(self.kind)
-        permission = RestoreRequest(who=who, why="restored", slip=slip)
+        permission = RestoreRequest(who=who, why="restored", slip=slip, bootstrap=bootstrap)
         return url, restore(path, url, permission, clock=self.clock)
 
     def refused(self, code: str, path: Path, slip: Slip | None, *, who: str = "ann") -> GovernanceError:
@@ -322,13 +324,14 @@ def test_in_prod_a_slip_is_signed_by_somebody_whom_the_snapshot_knows(new_url: N
     assert place.restore(path, place.slip(signed_by="bob"))[1].grant_id == 4  # after those of bob and eve
 
 
-def test_where_nobody_was_ever_registered_the_first_key_is_believed_and_recorded(
+def test_where_no_approver_was_ever_registered_the_first_key_needs_a_bootstrap_which_is_recorded(
     new_url: NewUrl, tmp_path: Path
 ) -> None:
     place = Place(new_url, tmp_path, "prod")
     path = place.snapshot()
     place.refused("approver_not_authenticated", path, place.slip())
-    url, made = place.restore(path, place.slip(signed_by="bob"))
+    place.refused("bootstrap_required", path, place.slip(signed_by="bob"))
+    url, made = place.restore(path, place.slip(signed_by="bob"), bootstrap=True)
     with open_store(url, place.clock) as store, store.reading() as reading:
         grant = reading.grants.get(made.grant_id or 0)
     assert grant is not None

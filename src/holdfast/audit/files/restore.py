@@ -62,6 +62,7 @@ class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     slip: Slip | None = None
     tables_from_same_snapshot: bool = False
+    bootstrap: bool = False  # accept the first key of a prod ledger without approvers
 
 
 def restore(
@@ -79,7 +80,7 @@ def restore(
     """
     verified = verify(path, progress=progress)
     now = (clock or host_clock)()
-    permit = permit_restore(request.slip, verified, executor=request.who, now=now)
+    permit = permit_restore(request.slip, verified, executor=request.who, now=now, bootstrap=request.bootstrap)
     with _destination(url, schema, clock, request) as store:
         made = _write_ledger(store, verified, request, permit, progress)
         schema_steps.verify(store)

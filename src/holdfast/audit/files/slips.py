@@ -150,10 +150,11 @@ class RestorePermit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def permit_restore(
-    slip: Slip | None, snapshot: VerifiedSnapshot, *, executor: str, now: datetime
+    slip: Slip | None, snapshot: VerifiedSnapshot, *, executor: str, now: datetime, bootstrap: bool = False
 ) -> RestorePermit | None:
     """Return the permit to restore a snapshot; None for a dev ledger without a slip.
 
+    `bootstrap` accepts the key of a slip although the snapshot, of prod, has no approver who could confirm it.
     Raise AuthorityError or ApprovalError if the restore is not permitted.
     """
     environment = snapshot.header.environment
@@ -162,7 +163,7 @@ def permit_restore(
         if environment == DEV:
             return None
         raise _rejection(Rejected(Reject.MISSING, f"restoring a {environment} ledger needs a slip"), wanted)
-    method = _method(slip, snapshot)
+    method = _method(slip, snapshot, bootstrap=bootstrap)
     verdict = judge(None, [_as_grant(slip, wanted)], wanted, now)
     if isinstance(verdict, Rejected):
         raise _rejection(Rejected(verdict.code, verdict.message.replace("grant 0", "the slip")), wanted)
@@ -170,7 +171,7 @@ def permit_restore(
     return RestorePermit(slip=slip, wanted=wanted, via=via)
 
 
-def _method(slip: Slip, snapshot: VerifiedSnapshot) -> str:
+def _method(slip: Slip, snapshot: VerifiedSnapshot, *, bootstrap: bool) -> str:
     """Return how the approver was authenticated; raise ApprovalError if that is not enough."""
     environment, name = snapshot.header.environment, slip.approved_by
     strict = environment not in (DEV, STAGE)
@@ -194,8 +195,15 @@ def _method(slip: Slip, snapshot: VerifiedSnapshot) -> str:
         return KEY
     if not strict:
         return CLAIMED
+    if not snapshot.approvers and not bootstrap:
+        raise ApprovalError(
+            f"the snapshot has no approvers: nothing confirms that the key of the slip is {name}'s",
+            code="bootstrap_required",
+            next_step=f"Compare the key with {name}, then add --bootstrap: `holdfast snapshot restore --help`.",
+            context={"public_key": slip.public_key},
+        )
     if not snapshot.approvers:
-        return BOOTSTRAP  # as in a ledger without approvers: the first key is accepted, and that is recorded
+        return BOOTSTRAP  # as for the first approver of a ledger; it is recorded
     raise ApprovalError(
         f"the snapshot has no approver {name} with the key that signed the slip",
         code="approver_unknown",

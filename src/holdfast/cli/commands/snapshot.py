@@ -77,6 +77,9 @@ def restore(
         Path | None,
         option("--grant", metavar="FILE", help="File that `holdfast grant slip` wrote; not needed in dev."),
     ] = None,
+    bootstrap: Annotated[
+        bool, option("--bootstrap", help="Accept the slip's key although a prod snapshot has no approvers.")
+    ] = False,
     as_json: Json = False,
 ) -> Answer:
     """Restore a snapshot into a new or empty ledger.
@@ -89,6 +92,7 @@ def restore(
         why=reason,
         slip=read_slip(grant) if grant else None,
         tables_from_same_snapshot=tables_from_same_snapshot,
+        bootstrap=bootstrap,
     )
     with output.progress(as_json=as_json) as progress:
         made = restore_now(Path(file), location.url, permission, schema=location.schema, progress=progress)
