@@ -314,7 +314,7 @@ def _postgres_cost(verbs: Verbs) -> list[tuple[str, str]]:
     params = {
         "state": "running", "status": "IN_PROGRESS", "edges": 1, "event": "claim", "owner": WORKER,
         "queues": '["default"]', "leases": "{}", "lease_s": 1.0, "begins": True, "n": 10, "move_id": "m",
-        "now": verbs.clock(),
+        "now": verbs.clock(), "payload_max": 9,
     }  # fmt: skip
     with verbs.store.transaction() as transaction:
         connection = transaction.connection
