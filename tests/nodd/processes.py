@@ -142,7 +142,7 @@ def observer(url: str, objects: str, meet: str) -> None:
 
     observations.files_of = together  # type: ignore[assignment]
     with Ledger(url) as ledger:
-        declare(ledger, _settings(held_in(objects)))
+        declare(ledger, _settings(held_in(objects), lease_s=60.0))
         Worker(ledger, queues=["goes-abi"], concurrency=1, batch_max=1).run(until_idle=True)
 
 

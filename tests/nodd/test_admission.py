@@ -14,6 +14,7 @@ from holdfast.nodd.dataset import shipped
 from holdfast.nodd.notices import listed_notice
 from holdfast.nodd.units import Fate
 from holdfast.store import Lease, Store
+from tests.nodd.ingesting import queried
 from tests.nodd.messages import CHUNK, GFS, chunk, enveloped, event, record
 
 pytestmark = pytest.mark.attack("input")
@@ -29,14 +30,9 @@ def fates(store: Store[Any], *bodies: str) -> list[str]:
     return [str(found.fate) for found in taken(store, *bodies)]
 
 
-def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as reading:
-        return reading.query(sql, {})[1]
-
-
 def states(store: Store[Any]) -> list[tuple[str, str, int]]:
     sql = "SELECT object_uri, status, ext_generation FROM nodd_wal_records ORDER BY ext_generation, object_uri"
-    return [(uri, status, generation) for uri, status, generation in asked(store, sql)]
+    return [(uri, status, generation) for uri, status, generation in queried(store, sql)]
 
 
 @pytest.mark.req("K-01", "K-02", "K-10")
@@ -49,10 +45,10 @@ def test_a_notice_is_a_unit_once(store: Store[Any]) -> None:
     )  # fmt: skip
     assert fates(store, body, event(record())) == ["duplicate", "duplicate"]
     assert states(store) == [(URI, "pending", 1)]
-    [[job_id, queue]] = asked(store, "SELECT job_id, queue FROM holdfast_jobs")
-    [[key]] = asked(store, "SELECT key FROM holdfast_calls")
+    [[job_id, queue]] = queried(store, "SELECT job_id, queue FROM holdfast_jobs")
+    [[key]] = queried(store, "SELECT key FROM holdfast_calls")
     assert (queue, key) == ("gfs", first.wal_id)
-    assert asked(store, "SELECT fate, n FROM nodd_counts ORDER BY fate") == [("admitted", 1), ("duplicate", 2)]
+    assert queried(store, "SELECT fate, n FROM nodd_counts ORDER BY fate") == [("admitted", 1), ("duplicate", 2)]
     with store.reading() as reading:
         assert [row.event for row in reading.journal.of(job_id)] == ["submit"]
 
@@ -68,11 +64,11 @@ def test_a_later_write_is_a_generation_of_its_own_and_fences_the_earlier(store: 
     [second] = taken(store, event(record(sequencer="0B", eTag="two")))
     assert (second.fate, second.wal_id != first.wal_id) == (Fate.ADMITTED, True)
     assert states(store) == [(URI, "quarantined", 1), (f"{URI}#etag=two", "pending", 2)]
-    assert asked(store, "SELECT generation, supersedes, superseded_by FROM nodd_units ORDER BY generation") == [
+    assert queried(store, "SELECT generation, supersedes, superseded_by FROM nodd_units ORDER BY generation") == [
         (1, None, second.wal_id),
         (2, first.wal_id, None),
     ]
-    assert asked(store, "SELECT quarantine_code FROM holdfast_jobs ORDER BY job_id") == [("superseded",), (None,)]
+    assert queried(store, "SELECT quarantine_code FROM holdfast_jobs ORDER BY job_id") == [("superseded",), (None,)]
 
 
 def test_an_earlier_write_that_comes_late_is_superseded(store: Store[Any]) -> None:
@@ -85,9 +81,9 @@ def test_an_earlier_write_that_comes_late_is_superseded(store: Store[Any]) -> No
 def test_two_writes_in_one_batch_are_one_unit_of_the_later(store: Store[Any], order: tuple[str, str]) -> None:
     found = fates(store, *(event(record(sequencer=sequencer, eTag=sequencer)) for sequencer in order))
     assert dict(zip(order, found, strict=True)) == {"0A": "superseded", "0B": "admitted"}
-    assert asked(store, "SELECT fate, n FROM nodd_counts ORDER BY fate") == [("admitted", 1), ("superseded", 1)]
+    assert queried(store, "SELECT fate, n FROM nodd_counts ORDER BY fate") == [("admitted", 1), ("superseded", 1)]
     assert states(store) == [(URI, "pending", 1)]
-    assert asked(store, "SELECT etag FROM nodd_units") == [("0B",)]
+    assert queried(store, "SELECT etag FROM nodd_units") == [("0B",)]
 
 
 @pytest.mark.req("K-30")
@@ -116,17 +112,17 @@ def test_a_notice_of_a_unit_that_is_over_does_nothing(store: Store[Any], state: 
         else:
             [job] = transaction.jobs.get_many([1])
             transaction.jobs.rule([(job, Quarantine("governance_hard_fail"))], actor="w")
-    versions = asked(store, "SELECT version FROM holdfast_jobs")
+    versions = queried(store, "SELECT version FROM holdfast_jobs")
     [again] = taken(store, event(record()))
     assert (again.fate, again.wal_id, str(state) in (again.reason or "")) == (Fate.DUPLICATE, first.wal_id, True)
-    assert asked(store, "SELECT version FROM holdfast_jobs") == versions
+    assert queried(store, "SELECT version FROM holdfast_jobs") == versions
 
 
 def test_a_sidecar_is_kept_beside_its_object(store: Store[Any]) -> None:
     index = f"{GFS}.idx"
     assert fates(store, event(record(key=index, sequencer="0FF", eTag="new"))) == ["sidecar"]
     assert fates(store, event(record(key=index, sequencer="FE", eTag="old"))) == ["sidecar"]
-    assert asked(store, "SELECT sidecar_uri, object_uri, etag, sequencer FROM nodd_sidecars") == [
+    assert queried(store, "SELECT sidecar_uri, object_uri, etag, sequencer FROM nodd_sidecars") == [
         (f"{URI}.idx", URI, "new", "FF")
     ]
     assert states(store) == []
@@ -137,16 +133,16 @@ def test_what_is_rejected_is_kept_once_and_counted(store: Store[Any]) -> None:
     assert fates(store, garbled, garbled, event(record(), record(size=-1))) == [
         "rejected", "rejected", "admitted", "rejected",
     ]  # fmt: skip
-    assert asked(store, "SELECT code, times FROM nodd_rejected ORDER BY code") == [
+    assert queried(store, "SELECT code, times FROM nodd_rejected ORDER BY code") == [
         ("missing_required_field", 1),
         ("not_json", 2),
     ]
-    assert asked(store, "SELECT body FROM nodd_rejected WHERE code = 'not_json'") == [("not json \\x00 \\ud800",)]
+    assert queried(store, "SELECT body FROM nodd_rejected WHERE code = 'not_json'") == [("not json \\x00 \\ud800",)]
 
 
 def test_what_is_ignored_is_counted_by_its_reason(store: Store[Any]) -> None:
     assert fates(store, event(record(key="nobody/knows")), event(record(bucket="elsewhere"))) == ["ignored", "ignored"]
-    assert asked(store, "SELECT fate, reason, n FROM nodd_counts ORDER BY reason") == [
+    assert queried(store, "SELECT fate, reason, n FROM nodd_counts ORDER BY reason") == [
         ("ignored", "missing_dataset", 1),
         ("ignored", "unknown_bucket", 1),
     ]
@@ -208,4 +204,4 @@ def test_a_listing_tells_what_is_there_now(store: Store[Any]) -> None:
 def test_a_body_is_kept_as_it_came(store: Store[Any]) -> None:
     body = "e\u0301 is not JSON, and not in NFC"
     assert fates(store, body) == ["rejected"]
-    assert asked(store, "SELECT body FROM nodd_rejected") == [(body,)]
+    assert queried(store, "SELECT body FROM nodd_rejected") == [(body,)]

@@ -17,6 +17,7 @@ from holdfast.nodd import samples
 from holdfast.nodd.queues import Queue
 from holdfast.store import Store
 from tests.nodd.aws import Cloud
+from tests.nodd.ingesting import queried
 from tests.nodd.messages import GFS, event, record
 
 pytestmark = pytest.mark.attack("faults")
@@ -33,11 +34,6 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def key_of(lead: int) -> str:
     return GFS.replace("f003", f"f{lead:03}")
-
-
-def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as reading:
-        return reading.query(sql, {})[1]
 
 
 class Fleet:
@@ -94,27 +90,27 @@ def test_every_object_is_catalogued_once_whatever_dies(
         while True:
             left = int(queue.attributes()["ApproximateNumberOfMessages"])
             held = int(queue.attributes()["ApproximateNumberOfMessagesNotVisible"])
-            done = asked(store, "SELECT count(DISTINCT source_uri) FROM nodd_units") == [(objects,)]
-            if done and left + held == 0 and asked(store, open_units) == [(0,)]:
+            done = queried(store, "SELECT count(DISTINCT source_uri) FROM nodd_units") == [(objects,)]
+            if done and left + held == 0 and queried(store, open_units) == [(0,)]:
                 break
-            assert time.monotonic() < deadline, (left, held, asked(store, open_units))
+            assert time.monotonic() < deadline, (left, held, queried(store, open_units))
             time.sleep(0.2)
     finally:
         fleet.end()
     # One item for each object, of its last write, and nothing twice.
-    assert asked(store, "SELECT count(*), count(DISTINCT item_id) FROM nodd_items") == [(objects, objects)]
+    assert queried(store, "SELECT count(*), count(DISTINCT item_id) FROM nodd_items") == [(objects, objects)]
     stale = (
         "SELECT count(*) FROM nodd_items i JOIN nodd_units u ON u.wal_id = i.wal_id WHERE u.superseded_by IS NOT NULL"
     )
-    assert asked(store, stale) == [(0,)]
-    ends = asked(store, "SELECT status FROM nodd_wal_records WHERE ext_superseded_by IS NULL")
+    assert queried(store, stale) == [(0,)]
+    ends = queried(store, "SELECT status FROM nodd_wal_records WHERE ext_superseded_by IS NULL")
     assert ends == [("succeeded",)] * objects
     twice = (
         "SELECT count(*) FROM (SELECT subject / 1000000 AS job_id FROM holdfast_edges"
         " WHERE machine = 'EXECUTION' AND target = 'COMMITTED' GROUP BY 1 HAVING count(*) > 1) t"
     )
-    assert asked(store, twice) == [(0,)]
-    edges = asked(store, "SELECT count(*) FROM nodd_provenance WHERE content LIKE '%wasGeneratedBy%'")
-    succeeded = asked(store, "SELECT count(*) FROM nodd_wal_records WHERE status = 'succeeded'")
+    assert queried(store, twice) == [(0,)]
+    edges = queried(store, "SELECT count(*) FROM nodd_provenance WHERE content LIKE '%wasGeneratedBy%'")
+    succeeded = queried(store, "SELECT count(*) FROM nodd_wal_records WHERE status = 'succeeded'")
     assert edges == succeeded
     assert check(store).violations == ()

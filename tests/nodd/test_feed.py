@@ -26,6 +26,7 @@ from holdfast.nodd.objects import ObjectHead, ObjectUnavailableError
 from holdfast.nodd.queues import Queue
 from holdfast.store import Store
 from tests.nodd.aws import Cloud
+from tests.nodd.ingesting import queried
 from tests.nodd.messages import GFS, event, record
 from tests.nodd.objects import MemorySource
 from tests.support.forkserver import ForkServer
@@ -53,11 +54,6 @@ def queue_of(cloud: Cloud, **how: Any) -> Queue:
     return Queue(url, endpoint=cloud.endpoint)
 
 
-def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as reading:
-        return reading.query(sql, {})[1]
-
-
 @pytest.mark.parametrize("raw", [False, True], ids=["enveloped", "raw"])
 def test_an_object_that_is_written_is_admitted_once(store: Store[Any], cloud: Cloud, raw: bool) -> None:
     queue = queue_of(cloud)
@@ -71,7 +67,7 @@ def test_an_object_that_is_written_is_admitted_once(store: Store[Any], cloud: Cl
             fates[fate] = fates.get(fate, 0) + n
     # The first message of a new configuration is a test event.
     assert {name: n for name, n in fates.items() if name != "ignored"} == {"admitted": 1}
-    assert asked(store, "SELECT dataset, status FROM nodd_wal_records") == [("gfs", "pending")]
+    assert queried(store, "SELECT dataset, status FROM nodd_wal_records") == [("gfs", "pending")]
     assert int(queue.attributes()["ApproximateNumberOfMessages"]) == 0
 
 
@@ -88,7 +84,7 @@ def test_a_crash_between_commit_and_delete_is_a_duplicate(store: Store[Any], clo
         Feed(store, queue, shipped(), reach=crash).poll(wait_s=0)
     again = Feed(store, queue, shipped()).poll(wait_s=0)
     assert (again.received, dict(again.fates), again.left) == (1, {"duplicate": 1}, 0)
-    assert asked(store, "SELECT count(*) FROM nodd_units") == [(1,)]
+    assert queried(store, "SELECT count(*) FROM nodd_units") == [(1,)]
     assert Feed(store, queue, shipped()).poll(wait_s=0).received == 0
 
 
@@ -114,7 +110,7 @@ def test_twenty_five_messages_are_taken_in_batches_of_ten(store: Store[Any], clo
     while (polled := feed.poll(wait_s=0)).received:
         received.append(polled.received)
     assert (sum(received), max(received) <= 10) == (25, True)
-    assert asked(store, "SELECT count(*) FROM nodd_units") == [(25,)]
+    assert queried(store, "SELECT count(*) FROM nodd_units") == [(25,)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -180,7 +176,7 @@ def announced(source: MemorySource, *leads: int) -> list[str]:
 
 
 def statuses(store: Store[Any]) -> list[str]:
-    return [status for [status] in asked(store, "SELECT status FROM nodd_wal_records ORDER BY object_uri")]
+    return [status for [status] in queried(store, "SELECT status FROM nodd_wal_records ORDER BY object_uri")]
 
 
 @pytest.mark.req("K-13", "K-31", "K-35")
@@ -296,7 +292,7 @@ def test_a_process_that_is_killed_between_its_work_and_the_delete_has_done_it_on
         "SELECT version, state, attempts FROM holdfast_jobs", "SELECT * FROM nodd_items",
         "SELECT * FROM nodd_provenance ORDER BY record_id",
     )  # fmt: skip
-    before = [asked(store, sql) for sql in everything]
+    before = [queried(store, sql) for sql in everything]
     if die_at != "after_admission":  # there its worker may have begun, or not
         assert (statuses(store), sum(held(queue))) == (["succeeded"], 0 if die_at == "after_delete" else 1)
     until = time.monotonic() + 60
@@ -305,7 +301,7 @@ def test_a_process_that_is_killed_between_its_work_and_the_delete_has_done_it_on
         again.update(Feed(store, queue, shipped()).poll(wait_s=1).fates)
     assert dict(again) == ({} if die_at == "after_delete" else {"duplicate": 1})
     if die_at != "after_admission":
-        assert [asked(store, sql) for sql in everything] == before
+        assert [queried(store, sql) for sql in everything] == before
         assert [len(rows) for rows in before] == [1, 1, 10]
 
 

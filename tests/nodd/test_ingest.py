@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,13 +14,8 @@ from holdfast.nodd.catalog_targets import DirectoryTarget
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.governance import GovernanceRule, GovernanceRules
 from holdfast.nodd.ingest import IngestSettings, declare
-from tests.nodd.ingesting import GRIB, REFERENCE, announce, records
+from tests.nodd.ingesting import GRIB, REFERENCE, announce, queried, records
 from tests.nodd.objects import MemorySource
-
-
-def asked(ledger: Ledger, sql: str) -> list[tuple[Any, ...]]:
-    with ledger.store.reading() as reading:
-        return reading.query(sql, {})[1]
 
 
 @pytest.mark.req("K-12", "K-35", "K-40", "K-44", "K-45")
@@ -31,7 +25,7 @@ def test_a_notice_becomes_an_item_with_its_provenance(ledger: Ledger, source: Me
     [found] = records(ledger)
     statuses = ("status", "integrity_status", "metadata_status", "stac_status", "provenance_status", "attempts")
     assert [found[name] for name in statuses] == ["succeeded", "ok", "ok", "created", "ok", 1]
-    [[item_text, content]] = asked(ledger, "SELECT item, content FROM nodd_items")
+    [[item_text, content]] = queried(ledger.store, "SELECT item, content FROM nodd_items")
     item = json.loads(item_text)
     assert validity.problems(item) == []
     assert content == stac.content_digest(item)
@@ -41,7 +35,7 @@ def test_a_notice_becomes_an_item_with_its_provenance(ledger: Ledger, source: Me
     assert item["properties"]["forecast:horizon"] == "PT3H"
     assert item["bbox"] == [-180.0, -90.0, 180.0, 90.0]
     assert item["assets"]["data"]["file:size"] == len(GRIB)
-    assert asked(ledger, "SELECT kind, count(*) FROM nodd_provenance GROUP BY kind ORDER BY kind") == [
+    assert queried(ledger.store, "SELECT kind, count(*) FROM nodd_provenance GROUP BY kind ORDER BY kind") == [
         ("openlineage", 1),
         ("prov", 9),
     ]
@@ -51,10 +45,16 @@ def test_a_notice_becomes_an_item_with_its_provenance(ledger: Ledger, source: Me
 def test_the_same_again_is_a_no_op(ledger: Ledger, source: MemorySource) -> None:
     announce(ledger, GRIB, source)
     ledger.run_until_idle()
-    before = asked(ledger, "SELECT * FROM nodd_items"), asked(ledger, "SELECT record_id FROM nodd_provenance")
+    before = (
+        queried(ledger.store, "SELECT * FROM nodd_items"),
+        queried(ledger.store, "SELECT record_id FROM nodd_provenance"),
+    )
     announce(ledger, GRIB, source)
     assert ledger.run_until_idle() == 0
-    assert before == (asked(ledger, "SELECT * FROM nodd_items"), asked(ledger, "SELECT record_id FROM nodd_provenance"))
+    assert before == (
+        queried(ledger.store, "SELECT * FROM nodd_items"),
+        queried(ledger.store, "SELECT record_id FROM nodd_provenance"),
+    )
 
 
 @pytest.mark.req("K-02", "X-10")
@@ -63,14 +63,16 @@ def test_an_overwritten_object_updates_its_item_and_keeps_when_it_was_created(
 ) -> None:
     announce(ledger, GRIB, source, sequencer="0A")
     ledger.run_until_idle()
-    [[created, updated]] = asked(ledger, "SELECT created, updated FROM nodd_items")
+    [[created, updated]] = queried(ledger.store, "SELECT created, updated FROM nodd_items")
     announce(ledger, GRIB + samples.grib2(REFERENCE, 3, parameter=1), source, sequencer="0B")
     ledger.run_until_idle()
     assert [(found["status"], found["stac_status"]) for found in records(ledger)] == [
         ("succeeded", "created"),
         ("succeeded", "updated"),
     ]
-    [[created_now, updated_now, generation]] = asked(ledger, "SELECT created, updated, generation FROM nodd_items")
+    [[created_now, updated_now, generation]] = queried(
+        ledger.store, "SELECT created, updated, generation FROM nodd_items"
+    )
     assert (created_now, generation) == (created, 2)
     assert updated_now > updated
 
@@ -89,7 +91,7 @@ def test_what_is_broken_is_quarantined_at_once(ledger: Ledger, source: MemorySou
     ledger.run_until_idle()
     [found] = records(ledger)
     assert (found["status"], found["last_error_code"], found["attempts"]) == ("quarantined", code, 1)
-    assert asked(ledger, "SELECT count(*) FROM nodd_items") == [(0,)]
+    assert queried(ledger.store, "SELECT count(*) FROM nodd_items") == [(0,)]
 
 
 @pytest.mark.req("K-37")
@@ -120,7 +122,7 @@ def test_items_are_published_as_files_and_can_be_rebuilt(ledger: Ledger, source:
         declare(publishing, IngestSettings(datasets=shipped(), source=source, catalog=target))
         announce(publishing, GRIB, source)
         assert publishing.run_until_idle() == 2
-        [[href, item]] = asked(publishing, "SELECT href, item FROM nodd_items")
+        [[href, item]] = queried(publishing.store, "SELECT href, item FROM nodd_items")
         assert json.loads((tmp_path / href).read_text(encoding="utf-8")) == json.loads(item)
         collection = json.loads((tmp_path / "data/stac/nodd/gfs/collection.json").read_text(encoding="utf-8"))
         assert validity.collection_problems(collection) == []

@@ -23,6 +23,7 @@ from holdfast.nodd.notices import IgnoredRecord, Notice, ParsedMessage, Rejected
 from holdfast.nodd.queues import Queue, Received
 from holdfast.nodd.units import Fate
 from holdfast.store import Store
+from tests.nodd.ingesting import queried
 from tests.nodd.messages import CHUNK, GFS, GFS_TOPIC, GOES, chunk, enveloped, event, record
 
 pytestmark = pytest.mark.attack("input")
@@ -316,11 +317,6 @@ class Line(Queue):
         return []
 
 
-def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as reading:
-        return reading.query(sql, {})[1]
-
-
 def kept_as(body: str) -> str:
     """Return the id under which a body that was rejected is kept."""
     text = body.encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
@@ -356,13 +352,13 @@ def test_no_body_stops_the_poller_and_none_is_lost(store: Store[Any]) -> None:
     poll()
     assert total["bodies"] >= 10 * BATCHES
     # What the ledger holds at the end is everything that was told.
-    counted = dict(asked(store, "SELECT fate, sum(n) FROM nodd_counts GROUP BY fate"))
+    counted = dict(queried(store, "SELECT fate, sum(n) FROM nodd_counts GROUP BY fate"))
     assert {fate: int(n) for fate, n in counted.items()} == {name: n for name, n in total.items() if name != "bodies"}
-    kept = asked(store, "SELECT sha256, body FROM nodd_rejected")
+    kept = queried(store, "SELECT sha256, body FROM nodd_rejected")
     assert {digest for digest, _ in kept} == expected
     assert [digest for digest, body in kept if hashlib.sha256(body.encode()).hexdigest() != digest] == []
-    [[units]] = asked(store, "SELECT count(*) FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id")
-    admitted = asked(store, "SELECT count(*) FROM holdfast_jobs WHERE operation = 'nodd.ingest'")
+    [[units]] = queried(store, "SELECT count(*) FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id")
+    admitted = queried(store, "SELECT count(*) FROM holdfast_jobs WHERE operation = 'nodd.ingest'")
     assert (admitted, total["admitted"] >= units > 0) == ([(units,)], True)
     assert {"ignored", "rejected", "duplicate"} <= set(total)
     assert check(store).violations == ()
@@ -388,7 +384,9 @@ def test_a_body_at_an_edge_of_time_or_text_is_rejected_and_kept(store: Store[Any
     ]
     for reason, part in zip(reasons, ("eventTime", "eventTime", last, "key", "3\\x00\\ud800"), strict=True):
         assert part in reason
-    assert {digest for [digest] in asked(store, "SELECT sha256 FROM nodd_rejected")} == {kept_as(one) for one in bodies}
+    assert {digest for [digest] in queried(store, "SELECT sha256 FROM nodd_rejected")} == {
+        kept_as(one) for one in bodies
+    }
 
 
 def test_a_key_that_would_be_written_in_another_form_is_rejected(store: Store[Any]) -> None:
@@ -396,8 +394,8 @@ def test_a_key_that_would_be_written_in_another_form_is_rejected(store: Store[An
     polled = Feed(store, Line([decomposed]), shipped()).poll(wait_s=0)
     [found] = polled.admitted
     assert (found.reason or "").partition(": ")[0] == "missing_required_field"
-    assert asked(store, "SELECT sha256 FROM nodd_rejected") == [(kept_as(decomposed),)]
-    assert asked(store, "SELECT count(*) FROM nodd_units") == [(0,)]
+    assert queried(store, "SELECT sha256 FROM nodd_rejected") == [(kept_as(decomposed),)]
+    assert queried(store, "SELECT count(*) FROM nodd_units") == [(0,)]
     composed = event(record(key="gfs.\u00e9/x"))
     polled = Feed(store, Line([composed]), shipped()).poll(wait_s=0)
     assert [found.reason for found in polled.admitted] == ["missing_dataset"]

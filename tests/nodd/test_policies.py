@@ -33,7 +33,7 @@ from holdfast.nodd.records import broken_rules
 from holdfast.nodd.units import Operator, OperatorVerdict, Unit, unit_of
 from holdfast.store import Store
 from tests.nodd.aws import REGION, Cloud
-from tests.nodd.ingesting import BUCKET, GRIB, announce, records
+from tests.nodd.ingesting import BUCKET, GRIB, announce, queried, records
 from tests.nodd.messages import GFS, event, record
 from tests.nodd.objects import MemorySource
 
@@ -45,11 +45,6 @@ MAY_FAIL = GFS_TOML.replace("[policy]\n", "[policy]\nprovenance_may_fail = true\
 def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
-
-
-def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as reading:
-        return reading.query(sql, {})[1]
 
 
 def kept(store: Store[Any], name: str) -> Any:
@@ -116,8 +111,8 @@ def test_provenance_that_fails_is_no_success(store: Store[Any], ledger_url: str)
         assert found["last_error_message"].endswith(UNTOLD)
         assert list(broken_rules(told(found), shipped())) == []
         # Nothing was catalogued, so nothing has to be taken back.
-        assert asked(store, "SELECT count(*) FROM nodd_items") == [(0,)]
-        assert asked(store, "SELECT count(*) FROM nodd_provenance") == [(0,)]
+        assert queried(store, "SELECT count(*) FROM nodd_items") == [(0,)]
+        assert queried(store, "SELECT count(*) FROM nodd_provenance") == [(0,)]
         # It is announced again, by a notice that tells which write it is of: a later one, and that is catalogued.
         named = event(record(size=len(GRIB), eTag=source.put(BUCKET, GFS, GRIB), sequencer=None))
         source.tells = True
@@ -125,7 +120,7 @@ def test_provenance_that_fails_is_no_success(store: Store[Any], ledger_url: str)
         ledger.run_until_idle()
         [_, later] = records(ledger)
     assert [later[name] for name in STATUSES] == ["succeeded", "created", "ok", None, 1]
-    assert asked(store, "SELECT kind, count(*) FROM nodd_provenance GROUP BY kind ORDER BY kind")[0] == (
+    assert queried(store, "SELECT kind, count(*) FROM nodd_provenance GROUP BY kind ORDER BY kind")[0] == (
         "openlineage",
         1,
     )
@@ -141,8 +136,8 @@ def test_where_a_dataset_may_do_without_provenance_its_item_is_catalogued_and_a_
         assert ledger.run_until_idle() == 1
         [found] = records(ledger)
     assert [found[name] for name in STATUSES] == ["succeeded", "created", "failed", None, 1]
-    assert asked(store, "SELECT count(*) FROM nodd_items") == [(1,)]
-    assert asked(store, "SELECT count(*) FROM nodd_provenance") == [(0,)]
+    assert queried(store, "SELECT count(*) FROM nodd_items") == [(1,)]
+    assert queried(store, "SELECT count(*) FROM nodd_provenance") == [(0,)]
     assert kept(store, "provenance-emit") == {
         "operator": "provenance-emit", "status": "failed", "issues": ["prov_source_unidentified"],
         "checks_run": ["source", "prov", "openlineage"], "data": {"problems": [UNTOLD]},
@@ -171,8 +166,8 @@ def test_where_a_dataset_may_do_without_provenance_its_item_is_catalogued_and_a_
         [mended] = records(ledger)
     assert (mended["wal_id"], mended["status"], mended["provenance_status"]) == (found["wal_id"], "succeeded", "ok")
     assert mended["stac_item_id"] == found["stac_item_id"]
-    assert asked(store, "SELECT count(*) FROM nodd_items") == [(1,)]
-    assert dict(asked(store, "SELECT kind, count(*) FROM nodd_provenance GROUP BY kind"))["openlineage"] == 1
+    assert queried(store, "SELECT count(*) FROM nodd_items") == [(1,)]
+    assert dict(queried(store, "SELECT kind, count(*) FROM nodd_provenance GROUP BY kind"))["openlineage"] == 1
     assert check(store).violations == ()
 
 
@@ -243,10 +238,10 @@ def test_a_unit_that_passes_every_gate_is_promoted_with_the_results_on_record(
     with opened(ledger_url, source) as ledger:
         announce(ledger, GRIB, source)
         ledger.run_until_idle()
-    [[result]] = asked(store, "SELECT result FROM holdfast_jobs")
+    [[result]] = queried(store, "SELECT result FROM holdfast_jobs")
     assert (result if isinstance(result, dict) else json.loads(result))["gates"] == PASSED
     assert kept(store, "governance-gate")["data"]["gates"] == dict.fromkeys(("A-schema", "B-fair", "C-care"), "pass")
-    assert asked(store, "SELECT count(*) FROM nodd_items") == [(1,)]
+    assert queried(store, "SELECT count(*) FROM nodd_items") == [(1,)]
 
 
 @pytest.mark.req("K-37", "K-46")
@@ -276,7 +271,7 @@ def test_the_gates_are_passed_in_order_and_each_result_is_kept(
         [found] = records(ledger)
     assert (found["status"], found["last_error_code"]) == ("quarantined", code)
     assert kept(store, "validation-gates/1") == results
-    assert asked(store, "SELECT count(*) FROM nodd_items") == [(0,)]
+    assert queried(store, "SELECT count(*) FROM nodd_items") == [(0,)]
 
 
 @pytest.mark.req("K-21", "K-46")
@@ -289,7 +284,7 @@ def test_the_last_gate_is_provenance_and_may_be_waived(store: Store[Any], ledger
     admit(store, [FeedMessage(unnamed(nameless))], shipped())  # it had failed, and is pending again
     with opened(ledger_url, nameless, datasets=lenient) as ledger:
         assert ledger.run_until_idle() == 1
-    [[result]] = asked(store, "SELECT result FROM holdfast_jobs")
+    [[result]] = queried(store, "SELECT result FROM holdfast_jobs")
     assert (result if isinstance(result, dict) else json.loads(result))["gates"] == {**PASSED, "D-prov": "waived"}
 
 

@@ -30,7 +30,7 @@ from holdfast.nodd.units import Operator
 from holdfast.store import Store
 from tests.nodd import processes as roles
 from tests.nodd.aws import Cloud
-from tests.nodd.ingesting import BUCKET, GRIB, REFERENCE
+from tests.nodd.ingesting import BUCKET, GRIB, REFERENCE, queried
 from tests.nodd.messages import GFS, enveloped, event, record
 from tests.nodd.objects import MemorySource
 from tests.support.forkserver import ForkServer
@@ -54,15 +54,10 @@ def children() -> Iterator[ForkServer]:
         yield server
 
 
-def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
-    with store.reading() as reading:
-        return reading.query(sql, {})[1]
-
-
 def edges(store: Store[Any]) -> Counter[str]:
     """Return how often each edge of PROV stands in the ledger: its kind and its ends, whatever its id."""
     found: Counter[str] = Counter()
-    for [content] in asked(store, "SELECT content FROM nodd_provenance WHERE kind = 'prov'"):
+    for [content] in queried(store, "SELECT content FROM nodd_provenance WHERE kind = 'prov'"):
         for kind, statements in json.loads(content).items():
             if kind not in ("entity", "activity", "agent"):
                 found.update(f"{kind} {json.dumps(ends, sort_keys=True)}" for ends in statements.values())
@@ -74,8 +69,8 @@ def require_each_once(store: Store[Any], units: int, *, replays: int = 0) -> Non
 
     A replay adds an activity of its own, which used the object and was informed by that of the unit.
     """
-    assert asked(store, "SELECT count(*), count(DISTINCT item_id) FROM nodd_items") == [(units, units)]
-    assert asked(store, "SELECT kind, count(*) FROM nodd_provenance GROUP BY kind ORDER BY kind") == [
+    assert queried(store, "SELECT count(*), count(DISTINCT item_id) FROM nodd_items") == [(units, units)]
+    assert queried(store, "SELECT kind, count(*) FROM nodd_provenance GROUP BY kind ORDER BY kind") == [
         ("openlineage", units),
         ("prov", SHARED + OWN * units + 3 * replays),
     ]
@@ -87,7 +82,7 @@ def require_each_once(store: Store[Any], units: int, *, replays: int = 0) -> Non
         "SELECT count(*) FROM (SELECT subject / 1000000 AS job_id FROM holdfast_edges"
         " WHERE machine = 'EXECUTION' AND target = 'COMMITTED' GROUP BY 1 HAVING count(*) > 1) t"
     )
-    assert asked(store, twice) == [(0,)]
+    assert queried(store, twice) == [(0,)]
     assert check(store).violations == ()
 
 
@@ -174,7 +169,7 @@ def test_the_same_message_after_every_step_makes_one_item_and_each_edge_once(
             "finished": OVER,
             "published": OVER,
         }
-        [[href]] = asked(store, "SELECT href FROM nodd_items")
+        [[href]] = queried(store, "SELECT href FROM nodd_items")
         assert [path.name for path in (tmp_path / href).parent.glob("*-*.json")] == [Path(href).name]
         require_each_once(store, 1)
         # A later write follows; then the message of the earlier one comes again, and that of the later.
@@ -192,11 +187,11 @@ def test_the_same_message_after_every_step_makes_one_item_and_each_edge_once(
     assert told == [
         OVER, "admitted: None", OLDER, OLDER,
     ]  # fmt: skip
-    assert asked(store, "SELECT generation FROM nodd_items") == [(2,)]
-    assert [status for [status] in asked(store, "SELECT status FROM nodd_wal_records")] == ["succeeded"] * 2
+    assert queried(store, "SELECT generation FROM nodd_items") == [(2,)]
+    assert [status for [status] in queried(store, "SELECT status FROM nodd_wal_records")] == ["succeeded"] * 2
     # Three nodes and five edges more: the item is also derived from the one before.
     assert set(edges(store).values()) == {1}
-    assert asked(store, "SELECT count(*) FROM nodd_provenance WHERE kind = 'prov'") == [(SHARED + 2 * OWN + 1,)]
+    assert queried(store, "SELECT count(*) FROM nodd_provenance WHERE kind = 'prov'") == [(SHARED + 2 * OWN + 1,)]
     assert check(store).violations == ()
 
 
@@ -209,7 +204,7 @@ def test_the_same_message_after_a_failure_has_the_work_done_once(
     source.down, life.quiet = True, True
     with opened(ledger_url, life, source) as ledger:
         assert ledger.run_until_idle() == MAX_ATTEMPTS
-        assert asked(store, "SELECT status FROM nodd_wal_records") == [("failed",)]
+        assert queried(store, "SELECT status FROM nodd_wal_records") == [("failed",)]
         source.down, life.quiet = False, False
         life.deliver("failed")
         life.deliver("pending again")
@@ -222,10 +217,10 @@ def test_the_same_message_after_a_failure_has_the_work_done_once(
     ]
     require_each_once(store, 1, replays=1)
     columns = "status, attempts, replay_reason, last_error_code"
-    assert asked(store, f"SELECT {columns} FROM nodd_wal_records") == [
+    assert queried(store, f"SELECT {columns} FROM nodd_wal_records") == [
         ("succeeded", MAX_ATTEMPTS + 1, "incident", "io_error_upstream")  # the last error before the success
     ]
-    assert asked(store, "SELECT count(*) FROM nodd_provenance WHERE content LIKE '%redelivery%'")[0][0] > 0
+    assert queried(store, "SELECT count(*) FROM nodd_provenance WHERE content LIKE '%redelivery%'")[0][0] > 0
 
 
 @pytest.mark.req("K-14", "K-30", "K-36")
@@ -241,9 +236,9 @@ def test_the_same_message_after_every_failure_spends_the_whole_budget_and_no_mor
         source.down = False
         assert ledger.run_until_idle() == 0
     assert life.told["spent"] == "duplicate: the record is quarantined"
-    found = asked(store, "SELECT status, attempts, last_error_code FROM nodd_wal_records")
+    found = queried(store, "SELECT status, attempts, last_error_code FROM nodd_wal_records")
     assert found == [("quarantined", MAX_ATTEMPTS + REPLAY_ATTEMPTS, "io_error_upstream")]
-    assert asked(store, "SELECT count(*) FROM nodd_items") == [(0,)]
+    assert queried(store, "SELECT count(*) FROM nodd_items") == [(0,)]
 
 
 @pytest.mark.req("K-16", "K-30", "K-37")
@@ -254,13 +249,13 @@ def test_the_same_message_after_a_quarantine_does_nothing(
     life.deliver("first")
     with opened(ledger_url, life, source) as ledger:
         ledger.run_until_idle()
-        before = asked(store, "SELECT version, attempts FROM holdfast_jobs")
+        before = queried(store, "SELECT version, attempts FROM holdfast_jobs")
         life.deliver("quarantined")
         assert ledger.run_until_idle() == 0
     assert life.told["quarantined"] == "duplicate: the record is quarantined"
-    assert asked(store, "SELECT version, attempts FROM holdfast_jobs") == before
-    assert asked(store, "SELECT count(*) FROM nodd_items") == [(0,)]
-    assert asked(store, "SELECT count(*) FROM nodd_provenance") == [(0,)]
+    assert queried(store, "SELECT version, attempts FROM holdfast_jobs") == before
+    assert queried(store, "SELECT count(*) FROM nodd_items") == [(0,)]
+    assert queried(store, "SELECT count(*) FROM nodd_provenance") == [(0,)]
 
 
 @pytest.mark.req("K-45")
@@ -283,7 +278,7 @@ def test_an_item_is_derived_from_the_last_one_that_was_made(
             life.deliver(f"write {number}")
             if works:
                 ledger.run_until_idle()
-    [[item_id]] = asked(store, "SELECT item_id FROM nodd_items")
+    [[item_id]] = queried(store, "SELECT item_id FROM nodd_items")
     revisions = [edge for edge in edges(store) if "prov:Revision" in edge]
     assert revisions == (
         []
@@ -309,7 +304,7 @@ def test_content_that_comes_back_after_another_is_a_write_like_any_other(
             life.deliver(f"write {number}")
             assert ledger.run_until_idle() == 1
     assert [life.told[f"write {number}"] for number in range(4)] == ["admitted: None"] * 4
-    found = asked(store, "SELECT object_uri, status, stac_status FROM nodd_wal_records ORDER BY ext_generation")
+    found = queried(store, "SELECT object_uri, status, stac_status FROM nodd_wal_records ORDER BY ext_generation")
     uri, etags = f"s3://{BUCKET}/{GFS}", [source.put(BUCKET, GFS, data) for data in (one, other)]
     assert found == [
         (uri, "succeeded", "created"),
@@ -317,7 +312,7 @@ def test_content_that_comes_back_after_another_is_a_write_like_any_other(
         (f"{uri}#etag={etags[0]}&generation=3", "succeeded", "updated"),
         (f"{uri}#etag={etags[1]}&generation=4", "succeeded", "updated"),
     ]
-    assert asked(store, "SELECT generation FROM nodd_items") == [(4,)]
+    assert queried(store, "SELECT generation FROM nodd_items") == [(4,)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -374,11 +369,13 @@ def test_a_worker_that_is_killed_at_any_step_and_a_message_that_comes_again(
     open_units = "SELECT count(*) FROM nodd_wal_records WHERE status NOT IN ('succeeded', 'quarantined')"
     last = children.spawn("tests.nodd.processes:worker_to_the_end", url=ledger_url, objects=str(tmp_path))
     try:
-        assert ends(10 * roles.KILLED_LEASE_S, lambda: asked(store, open_units) == [(0,)])
+        assert ends(10 * roles.KILLED_LEASE_S, lambda: queried(store, open_units) == [(0,)])
     finally:
         last.kill()
     assert set(fates(store, *bodies)) == {"duplicate"}
-    assert asked(store, "SELECT status, count(*) FROM nodd_wal_records GROUP BY status") == [("succeeded", len(DEATHS))]
+    assert queried(store, "SELECT status, count(*) FROM nodd_wal_records GROUP BY status") == [
+        ("succeeded", len(DEATHS))
+    ]
     require_each_once(store, len(DEATHS))
 
 
@@ -403,7 +400,7 @@ def test_a_poller_that_is_killed_at_any_step(
         "tests.nodd.processes:poller", url=ledger_url, endpoint=cloud.endpoint, queue=queue.url, die_at=die_at
     )
     assert child.wait(30) == -signal.SIGKILL, children.log
-    assert asked(store, "SELECT count(*) FROM nodd_units") == [(units,)]
+    assert queried(store, "SELECT count(*) FROM nodd_units") == [(units,)]
     assert drained(store, queue) == ({} if again is None else {again: 1})
-    assert asked(store, "SELECT count(*) FROM nodd_units") == [(1,)]
-    assert asked(store, "SELECT count(*) FROM holdfast_jobs") == [(1,)]
+    assert queried(store, "SELECT count(*) FROM nodd_units") == [(1,)]
+    assert queried(store, "SELECT count(*) FROM holdfast_jobs") == [(1,)]
