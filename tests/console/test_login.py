@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.console.security import sessions
 from tests.console.sites import ORIGIN, PASSWORD, Site
 
 COOKIE = "holdfast_session"
@@ -84,9 +83,9 @@ def test_a_change_of_the_account_ends_its_sessions(local_site: Site, change: str
         assert ann.get("/").status_code == 303
 
 
-def test_a_session_ends_after_an_hour_without_a_request(local_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_ends_after_an_hour_without_a_request(local_site: Site) -> None:
     with local_site.person("ann") as ann:
-        monkeypatch.setattr(sessions, "IDLE", timedelta(0))
+        local_site.app.state.console.sessions.idle = timedelta(0)
         assert ann.get("/").status_code == 303
 
 

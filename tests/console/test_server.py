@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shlex
 import signal
 import socket
@@ -123,21 +124,28 @@ def test_a_broken_request_gets_no_answer_from_inside(address: tuple[Site, int], 
 
 
 @pytest.mark.attack("input")
-def test_a_hundred_streams_that_are_closed_abruptly_leave_nothing_behind(address: tuple[Site, int]) -> None:
-    site, port = address
-    head = stream_head(port)
-    connections = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(100)]
-    for n, connection in enumerate(connections):
-        connection.sendall(head)
-        if n % 2:  # every second one is read first, the others are gone before their answer begins
-            assert connection.recv(16).startswith(b"HTTP/1.1 200")
+@pytest.mark.parametrize("n", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_streams_that_are_closed_abruptly_leave_nothing_behind(n: int, tmp_path: Path, new_sqlite_ledger: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))  # both ends are in this process
+    port = free_port()
+    site = Site(new_sqlite_ledger, tmp_path, origins=(f"http://127.0.0.1:{port}",))
     reset = struct.pack("ii", 1, 0)
-    for connection in connections:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-        connection.close()
-    live = site.app.state.live
-    wait_for(lambda: live._streams == 0)
-    assert httpx.get(f"http://127.0.0.1:{port}/api/v1/ready").status_code == 200
+    with served(site, port) as running:
+        head = stream_head(port)
+        connections = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(n)]
+        for place, connection in enumerate(connections):
+            connection.sendall(head)
+            if place % 2:  # every second one is read first, the others are gone before their answer begins
+                assert connection.recv(16).startswith(b"HTTP/1.1 200")
+        for connection in connections:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            connection.close()
+        wait_for(lambda: site.app.state.live._streams == 0)
+        wait_for(lambda: not running.server_state.connections and not running.server_state.tasks)
+        assert httpx.get(f"http://127.0.0.1:{port}/api/v1/ready").status_code == 200
+    site.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def stream_head(port: int) -> bytes:

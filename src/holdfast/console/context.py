@@ -95,7 +95,11 @@ class Console:
 
     def _open_accounts(self) -> None:
         database = self._database = ConsoleDatabase(self.settings.accounts)
-        self.accounts, self.tokens, self.sessions = Accounts(database), Tokens(database), Sessions(database)
+        self.accounts, self.tokens, self.sessions = (
+            Accounts(database),
+            Tokens(database),
+            Sessions(database, self.settings.session_idle_s),
+        )
         if not any(account.enabled for account in self.accounts.all()):
             database.close()
             raise RefusedError(

@@ -29,6 +29,7 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     open_to_all: bool = False  # no accounts: only for a dev ledger on loopback; `create_app` refuses anything else
     loopback: bool = True  # whether only this machine can reach it
+    session_idle_s: int = 3600  # a session ends after so long without a request
 
     def __post_init__(self) -> None:
         """Raise InputError for an origin or a base path that is none."""

@@ -36,6 +36,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     log: Literal["text", "json"] = "text"
     telemetry: Literal["off", "console", "otlp"] = "off"
     metrics: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None  # port of /metrics
+    console: dict[str, Any] | None = None  # the table [console]: see `console/options.py`, which checks it
 
 
 class Resolved(NamedTuple):

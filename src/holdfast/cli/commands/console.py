@@ -16,6 +16,7 @@ from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import word
 from holdfast.cli.output import Column
+from holdfast.console.options import console_options
 from holdfast.console.security.accounts import Account, Accounts
 from holdfast.console.security.callers import Role
 from holdfast.console.security.database import ConsoleDatabase
@@ -56,12 +57,14 @@ def serve(
     location: Location,
     *,
     ctx: click.Context,
-    host: Annotated[str, word("--host", "Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
-    port: Annotated[int, option("--port", min=1, max=65535, metavar="N", help="Port to listen on.")] = PORT,
+    host: Annotated[str | None, word("--host", "Address to listen on (127.0.0.1).", metavar="ADDRESS")] = None,
+    port: Annotated[
+        int | None, option("--port", min=1, max=65535, metavar="N", help=f"Port to listen on ({PORT}).")
+    ] = None,
     read_only: Annotated[bool, option("--read-only", help="Refuse everything that changes something.")] = False,
     base_path: Annotated[
-        str, option("--base-path", metavar="PATH", help="Path under which a proxy serves it, such as /ops.")
-    ] = "",
+        str | None, option("--base-path", metavar="PATH", help="Path under which a proxy serves it, such as /ops.")
+    ] = None,
     origin: Annotated[
         list[str] | None,
         option(
@@ -77,34 +80,41 @@ def serve(
 ) -> Answer | None:
     """Serve the console and the HTTP API until it is stopped.
 
-    Without accounts it starts only for a dev ledger on loopback. Example: holdfast console --db work.db --read-only
+    Without accounts it starts only for a dev ledger on loopback. The options can be in the table [console] of
+    holdfast.toml. Example: holdfast console --db work.db --read-only
     """
     if ctx.invoked_subcommand is not None:
         return None
-    loopback = is_loopback(host)
-    if not loopback and not origin:
+    options = console_options({
+        "host": host, "port": port, "read_only": read_only or None, "base_path": base_path, "origin": origin or None,
+        "proxy": proxy or None,
+    })  # fmt: skip
+    loopback = is_loopback(options.host)
+    if not loopback and not options.origin:
         raise InputError(
-            f"--host {host} needs --origin.",
+            f"--host {options.host} needs --origin.",
             next_step="Add --origin with the address that browsers use, such as https://ops.example.org.",
             context={"flag": "--origin"},
         )
     settings = ConsoleSettings(
         accounts=accounts,
-        origins=(*(origin or ()), *(local_origins(host, port) if loopback and not origin else ())),
-        base_path=base_path,
-        read_only=read_only,
-        open_to_all=loopback and not origin and not accounts.exists(),
-        loopback=loopback and not origin,
+        origins=options.origin or local_origins(options.host, options.port),
+        base_path=options.base_path,
+        read_only=options.read_only,
+        open_to_all=loopback and not options.origin and not accounts.exists(),
+        loopback=loopback and not options.origin,
+        session_idle_s=options.session_idle_s,
     )
     create_app, listening, run = _application()
-    with location.ledger() as ledger, listening(host, port) as socket:
+    with location.ledger() as ledger, listening(options.host, options.port) as socket:
         app = create_app(ledger, settings)
         how = "without accounts: this is a dev ledger" if settings.open_to_all else f"accounts in {accounts}"
-        url = f"{settings.origins[0]}{base_path}/"
-        value = {"url": url, "accounts": None if settings.open_to_all else str(accounts), "read_only": read_only}
+        url = f"{settings.origins[0]}{options.base_path}/"
+        known = None if settings.open_to_all else str(accounts)
+        value = {"url": url, "accounts": known, "read_only": options.read_only}
         output.answer(value, lambda: output.line(f"Console at {url} ({how}). Stop it with Ctrl-C."), as_json=as_json)
         sys.stdout.flush()
-        run(app, [socket], proxies=tuple(proxy or ()))
+        run(app, [socket], proxies=options.proxy)
     return None
 
 

@@ -12,19 +12,19 @@ from litestar import Controller
 from litestar.params import JSONBody, QueryParameter
 
 from holdfast.console import governed_acts
-from holdfast.console.api.routes import Cursor, IdPath, Limit, NamePath, WordQuery, acts, before, next_cursor, reads
-from holdfast.console.api.types import (
+from holdfast.console.api.governed_types import (
     DryRunAnswer,
     GrantAnswer,
     GrantBody,
     GrantDetails,
     GrantsAnswer,
     GuardAnswer,
-    ReasonBody,
     ReplayRunBody,
     ReplaySelectionBody,
     RunAnswer,
 )
+from holdfast.console.api.routes import Cursor, IdPath, Limit, NamePath, WordQuery, acts, before, next_cursor, reads
+from holdfast.console.api.types import ReasonBody
 from holdfast.console.forms import action_of
 from holdfast.console.governed_acts import GrantRequest
 from holdfast.console.injected import CallerHere, ConsoleHere

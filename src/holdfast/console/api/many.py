@@ -14,9 +14,10 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from holdfast.console import governed_acts, many
+from holdfast.console.api.governed_types import GrantAnswer
 from holdfast.console.api.jobs import zoned
 from holdfast.console.api.routes import acts
-from holdfast.console.api.types import GrantAnswer, Id, Text, Word
+from holdfast.console.api.types import Id, Text, Word
 from holdfast.console.injected import CallerHere, ConsoleHere
 from holdfast.console.many import ManyAct
 from holdfast.console.security.callers import Permission

@@ -11,13 +11,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holdfast.core.authority import approval_text, effective_state, scope_of
-from holdfast.core.governed import Grant
 from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Execution, Job, JournalRow
 from holdfast.explain.explanation import Explanation, FindingCode, JobVerdict
 from holdfast.explain.values import payload_value, result_value, traceback_values
-from holdfast.governance.approval import approval_method
 from holdfast.scheduling.schedules import Missed, Overlap, Scheduled
 from holdfast.store.requests import INTEGER_MAX
 from holdfast.store.verbs.schedules import LastTick
@@ -71,42 +68,6 @@ class GovernedBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reason: Text
     grant_id: Id | None = None
     version: Id | None = None
-
-
-class ReplaySelectionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which failed jobs to replay. An empty list matches every job."""
-
-    queues: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
-    operations: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
-    error_codes: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
-    jobs: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
-    since: datetime | None = None
-    until: datetime | None = None
-    limit: Annotated[int, Meta(ge=1, le=100_000)] | None = None
-
-
-class ReplayRunBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A replay to run: its selection, and what its dry run showed. Another set of jobs is refused (plan_stale)."""
-
-    selection: ReplaySelectionBody
-    candidates_hash: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-    total: Annotated[int, Meta(ge=0, le=INTEGER_MAX)]
-    reason: Text
-    replay_reason: Word = "incident"
-    grant_id: Id | None = None
-
-
-class GrantBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A grant to request: one act, on one target, by one executor (default: the caller)."""
-
-    action: Word
-    target: Word
-    reason: Text
-    rollback_plan: Text
-    executor: Word | None = None
-    plan: Word | None = None
-    manifest: Word | None = None
-    ttl_s: Annotated[int, Meta(ge=1, le=30 * 86400)] | None = None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -351,113 +312,6 @@ class SwitchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     thrown_by: str
     reason: str
     created_at: datetime
-
-
-class GrantAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A grant: what it permits, and who requested and approved it."""
-
-    grant_id: int
-    state: str
-    version: int
-    action: str
-    target: str
-    executor: str | None
-    plan: str | None
-    manifest: str | None
-    rollback_plan: str | None
-    requested_by: str
-    approved_by: str | None
-    approved_via: str | None
-    consumed_by: str | None
-    reason: str
-    expires_at: datetime
-    created_at: datetime
-    updated_at: datetime
-
-    @classmethod
-    def of(cls, grant: Grant, now: datetime) -> GrantAnswer:
-        """Return a grant as the API shows it; one past its time is expired."""
-        scope = scope_of(grant)
-        named = ("grant_id", "version", "action", "target", "requested_by", "approved_by", "consumed_by", "reason",
-                 "expires_at", "created_at", "updated_at")  # fmt: skip
-        return cls(
-            **{name: getattr(grant, name) for name in named},
-            state=str(effective_state(grant, now)),
-            executor=scope.executor if scope else None,
-            plan=scope.plan if scope else None,
-            manifest=scope.manifest if scope else None,
-            rollback_plan=scope.rollback_plan if scope else None,
-            approved_via=approval_method(grant),
-        )
-
-
-class GrantsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of grants, newest first."""
-
-    grants: list[GrantAnswer]
-    next_cursor: str | None
-
-
-class GrantDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A grant, the exact words that an approval signs, and its history."""
-
-    grant: GrantAnswer
-    approval_text: str
-    journal: list[JournalAnswer]
-
-    @classmethod
-    def of(cls, grant: Grant, journal: list[JournalRow], ledger_id: str, now: datetime) -> GrantDetails:
-        """Return a grant with its history."""
-        rows = [JournalAnswer.of(row) for row in journal]
-        return cls(
-            grant=GrantAnswer.of(grant, now), approval_text=approval_text(grant, ledger_id).decode(), journal=rows
-        )
-
-
-class GuardAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict of one guard."""
-
-    guard: str
-    passed: bool
-    message: str
-    next_step: str | None
-
-
-class DryRunAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay would do, and whether it may."""
-
-    candidates_hash: str
-    total: int
-    batches: int
-    seconds_at_least: float
-    skipped: dict[str, int]
-    by_queue: dict[str, int]
-    by_error: dict[str, int]
-    guards: list[GuardAnswer]
-    grant_needed: bool
-    grant_target: str
-    grant_plan: str
-    authority: str
-
-
-class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a replay, and what it did."""
-
-    run_id: str
-    state: str
-    stop_reason: str | None
-    failure: str | None
-    replayed: int
-    skipped: dict[str, int]
-    batches: int
-    batches_planned: int
-    total: int
-    candidates_hash: str
-    grant_id: int | None
-    actor: str
-    reason: str
-    began_at: datetime
-    updated_at: datetime
 
 
 class RecoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):

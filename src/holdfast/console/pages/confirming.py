@@ -27,9 +27,8 @@ from holdfast.console.posts import GrantActs, JobActs, LedgerActs, QueueActs, Sc
 from holdfast.console.render import base_of
 from holdfast.console.security.callers import Permission
 from holdfast.console.selections import JobSelection
-from holdfast.console.views.confirm import (
-    confirm_grant,
-    confirm_job,
+from holdfast.console.views.confirm import confirm_grant, confirm_job, request_grant
+from holdfast.console.views.confirm_ledger import (
     confirm_queue,
     confirm_recovery,
     confirm_replay,
@@ -37,7 +36,6 @@ from holdfast.console.views.confirm import (
     confirm_run,
     confirm_schedule,
     confirm_switch,
-    request_grant,
 )
 from holdfast.console.views.grants import grant_view
 from holdfast.console.views.jobs import job_query, number_in, text_in

@@ -1,7 +1,7 @@
 """Sessions of people who have logged in: kept by the server, named by a random id that only the browser has.
 
 Invariants: every login makes a new id, and an id that a browser brings along is never taken over; a session ends after
-an hour without a request, twelve hours after its login, at logout, and with any change of its account.
+a time without a request (an hour), twelve hours after its login, at logout, and with any change of its account.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from holdfast.console.security.database import ConsoleDatabase, now
 from holdfast.console.security.tokens import digest_of
 from holdfast.core.records import time_from, time_text
 
-IDLE = timedelta(hours=1)
 LONGEST = timedelta(hours=12)
 SEEN = timedelta(minutes=1)  # how exact the time of the last request is
 
@@ -22,8 +21,9 @@ SEEN = timedelta(minutes=1)  # how exact the time of the last request is
 class Sessions:
     """The sessions of one console."""
 
-    def __init__(self, database: ConsoleDatabase) -> None:
+    def __init__(self, database: ConsoleDatabase, idle_s: float = 3600) -> None:
         self._database = database
+        self.idle = timedelta(seconds=idle_s)
 
     def begin(self, account: str) -> str:
         """Begin a session and return its id; sessions that have ended are deleted."""
@@ -31,7 +31,7 @@ class Sessions:
         with self._database.transaction() as connection:
             connection.execute(
                 "DELETE FROM sessions WHERE seen_at < ? OR created_at < ?",
-                (time_text(at - IDLE), time_text(at - LONGEST)),
+                (time_text(at - self.idle), time_text(at - LONGEST)),
             )
             connection.execute(
                 "INSERT INTO sessions (digest, account, csrf_token, created_at, seen_at) VALUES (?, ?, ?, ?, ?)",
@@ -53,7 +53,7 @@ class Sessions:
         if not rows:
             return None
         account, csrf_token, created_at, seen_at, roles = map(str, rows[0])
-        if time_from(seen_at) < at - IDLE or time_from(created_at) < at - LONGEST:
+        if time_from(seen_at) < at - self.idle or time_from(created_at) < at - LONGEST:
             return None
         if used and time_from(seen_at) < at - SEEN:
             with self._database.transaction() as connection:

@@ -10,21 +10,16 @@ import shlex
 
 import msgspec
 
-from holdfast.console.views.links import path
 from holdfast.console.views.next_steps import NextStep
-from holdfast.console.views.replays import ReplayLook
-from holdfast.console.views.words import counted, number
 from holdfast.core.authority import Act
-from holdfast.core.environments import DEV, PROD
+from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError
 from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Job
-from holdfast.core.selection import ReplayReason
 from holdfast.governance.approval import environment_of
 from holdfast.governance.quarantine import JOB_TARGET
 from holdfast.governance.reasons import Reason
-from holdfast.governance.switches import OPERATION, PAUSE_TARGET, TARGET
 from holdfast.store.transaction import Reading
 
 
@@ -192,18 +187,18 @@ def _release(reading: Reading, job: Job) -> Confirmation:
         f"See /jobs/{job.job_id}.",
     )
     target = f"{JOB_TARGET}{job.job_id}"
-    made = _governed(reading, Act.RELEASE, target, back=f"/jobs/{job.job_id}")
+    made = grant_wanted(reading, Act.RELEASE, target, back=f"/jobs/{job.job_id}")
     if made is not None:
         return made
-    grant = _active(reading, Act.RELEASE, target)
+    grant = active_grant(reading, Act.RELEASE, target)
     return _of_job(
         job,
         "release",
         title=f"Release job {job.job_id}",
         says="It becomes pending and runs again.",
-        facts=(_under(grant),),
+        facts=(under(grant),),
         button="Release the job",
-        also=_grant_field(grant),
+        also=grant_field(grant),
         command=f"holdfast quarantine release {job.job_id} --reason TEXT",
     )
 
@@ -212,7 +207,8 @@ def _release(reading: Reading, job: Job) -> Confirmation:
 # Governed acts: with a grant they are confirmed, without one the grant is requested
 
 
-def _active(reading: Reading, act: Act, target: str) -> Grant | None:
+def active_grant(reading: Reading, act: Act, target: str) -> Grant | None:
+    """Return the grant that permits an act now, or None."""
     now = reading.now()
     found = [
         grant
@@ -222,21 +218,23 @@ def _active(reading: Reading, act: Act, target: str) -> Grant | None:
     return found[-1] if found else None
 
 
-def _governed(reading: Reading, act: Act, target: str, *, back: str) -> Confirmation | None:
+def grant_wanted(reading: Reading, act: Act, target: str, *, back: str) -> Confirmation | None:
     """Return the request of a grant if the environment needs one and there is none; None if the act can go on."""
-    if environment_of(reading) == DEV or _active(reading, act, target) is not None:
+    if environment_of(reading) == DEV or active_grant(reading, act, target) is not None:
         return None
     waiting = [g for g in reading.grants.open_for(act, target) if g.expires_at > reading.now()]
     return request_grant(act, target, back=back, waiting=waiting[-1] if waiting else None)
 
 
-def _under(grant: Grant | None) -> str:
+def under(grant: Grant | None) -> str:
+    """Return the words about the grant that an act uses."""
     if grant is None:
         return "In dev no other person has to approve: a grant is made and used at once, and the journal says so."
     return f"It uses grant {grant.grant_id}, approved by {grant.approved_by}."
 
 
-def _grant_field(grant: Grant | None) -> tuple[tuple[str, str], ...]:
+def grant_field(grant: Grant | None) -> tuple[tuple[str, str], ...]:
+    """Return the hidden field of a form that names the grant."""
     return () if grant is None else (("grant_id", str(grant.grant_id)),)
 
 
@@ -302,189 +300,4 @@ def confirm_grant(reading: Reading, grant: Grant, act: str, *, password: bool) -
         governed=True,
         fields=(msgspec.structs.replace(REASON, required=False), *((field,) if password else ())),
         command=f"holdfast grant approve {grant.grant_id} --reason TEXT",
-    )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Queues, switches, schedules, recovery
-
-
-def confirm_queue(reading: Reading, queue: str, act: str) -> Confirmation:
-    """Return the confirmation of a pause or a resume."""
-    page = path("/queues", queue)
-    pending = sum(c.n for c in reading.counts.current() if c.queue == queue and c.state is JobState.PENDING)
-    if act == "pause":
-        return Confirmation(
-            title=f"Pause queue {queue}",
-            subject=f"Queue {queue}",
-            says="None of its jobs starts until it is resumed. Running jobs continue.",
-            facts=(f"{counted(pending, 'job is', 'jobs are')} pending in it.",),
-            action=f"{page}/pause",
-            back=page,
-            button="Pause the queue",
-            tone="bad",
-            fields=(REASON,),
-            command=f"holdfast pause --queue {shlex.quote(queue)} --reason TEXT",
-        )
-    target = PAUSE_TARGET + queue
-    wanted = _governed(reading, Act.LIFT, target, back=page)
-    if wanted is not None:
-        return wanted
-    grant = _active(reading, Act.LIFT, target)
-    return Confirmation(
-        title=f"Resume queue {queue}",
-        subject=f"Queue {queue}",
-        says=f"Its {counted(pending, 'pending job starts', 'pending jobs start')} as workers are free.",
-        facts=(_under(grant),),
-        action=f"{page}/resume",
-        back=page,
-        button="Resume the queue",
-        governed=True,
-        hidden=_grant_field(grant),
-        fields=(REASON,),
-        command=f"holdfast resume --queue {shlex.quote(queue)} --reason TEXT",
-    )
-
-
-def confirm_switch(reading: Reading, name: str, act: str) -> Confirmation:
-    """Return the confirmation of a throw or a lift."""
-    page = path("/switches", name)
-    stops = name.removeprefix(OPERATION) if name.startswith(OPERATION) else None
-    held = sum(c.n for c in reading.counts.current() if c.operation == stops and c.state is JobState.PENDING)
-    dev = environment_of(reading) == DEV
-    if act == "throw":
-        what = f"No job of {stops} starts" if stops else "What it names stops"
-        return Confirmation(
-            title=f"Throw {name}",
-            subject=f"Switch {name}",
-            says=f"{what} until it is lifted{'' if dev else ', which takes a grant'}. Running jobs continue.",
-            facts=(f"{counted(held, 'job is', 'jobs are')} pending now.",) if stops else (),
-            action=f"{page}/throw",
-            back="/switches",
-            button="Throw the switch",
-            tone="bad",
-            fields=(REASON,),
-            command=f"holdfast switch throw {shlex.quote(name)} --reason TEXT",
-        )
-    wanted = _governed(reading, Act.LIFT, TARGET + name, back="/switches")
-    if wanted is not None:
-        return wanted
-    grant = _active(reading, Act.LIFT, TARGET + name)
-    return Confirmation(
-        title=f"Lift {name}",
-        subject=f"Switch {name}",
-        says=f"{counted(held, 'pending job', 'pending jobs')} may start at once." if stops else "It no longer stops.",
-        facts=(_under(grant),),
-        action=f"{page}/lift",
-        back="/switches",
-        button="Lift the switch",
-        governed=True,
-        hidden=_grant_field(grant),
-        fields=(REASON,),
-        command=f"holdfast switch lift {shlex.quote(name)} --reason TEXT",
-    )
-
-
-_SCHEDULE = {
-    "pause": ("Pause", "Its ticks do not fire, and are not made up for later.", "bad"),
-    "resume": ("Resume", "It fires again from its next tick on.", "go"),
-    "trigger": ("Run", "Its job is submitted now, beside its ticks.", "go"),
-}
-
-
-def confirm_schedule(name: str, act: str) -> Confirmation:
-    """Return the confirmation of an act on a schedule."""
-    word, says, tone = _SCHEDULE[act]
-    return Confirmation(
-        title=f"{word} schedule {name}",
-        subject=f"Schedule {name}",
-        says=says,
-        action=path("/schedules", name, act),
-        back="/schedules",
-        button=f"{word} the schedule",
-        tone=tone,
-        fields=(REASON,),
-        command=f"holdfast schedules {act} {shlex.quote(name)}",
-    )
-
-
-def confirm_recovery(expired: int) -> Confirmation:
-    """Return the confirmation of a recovery."""
-    return Confirmation(
-        title="Recover stalled jobs",
-        subject=counted(expired, "expired lease"),
-        says="A committed attempt is finished. Any other job becomes pending again if it has attempts left.",
-        facts=("Only expired leases are taken, never a long run. A running worker does this by itself.",),
-        action="/recover",
-        back="/workers",
-        button="Recover",
-        fields=(REASON,),
-        command="holdfast recover",
-    )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Replays
-
-
-def confirm_run(look: ReplayLook) -> Confirmation:
-    """Return the confirmation of a replay: in prod the number of jobs is typed."""
-    run, draft = look.run, look.draft
-    typed = run.environment == PROD
-    hidden = [(name, value) for name, value in draft.given]
-    hidden += [("candidates_hash", run.candidates_hash)]
-    hidden += [] if typed else [("total", str(run.total))]
-    if look.grant is not None and look.grant.state is GrantState.ACTIVE:
-        hidden += [("grant_id", str(look.grant.grant_id))]
-    count = Field(name="total", label=f"Type {run.total} to begin", help="The number of jobs that will run again.")
-    reasons = tuple(str(one) for one in ReplayReason if not (typed and one is ReplayReason.TEST))
-    return Confirmation(
-        title=f"Run {counted(run.total, 'job')} again",
-        subject=f"Replay of {counted(run.total, 'failed job')}",
-        says=f"{number(run.total)} failed jobs become pending, in {counted(run.batches, 'batch', 'batches')}"
-        f" of at most {number(run.batch_size)}.",
-        facts=("Their effects still take place once each. It can be stopped between batches.",),
-        action="/replays/new",
-        back=draft.address("look"),
-        button=f"Run {counted(run.total, 'job')}",
-        governed=run.grant_needed,
-        hidden=tuple(hidden),
-        fields=(
-            *((count,) if typed else ()),
-            Field(name="replay_reason", label="Kind of reason", kind="select", options=reasons, value="incident"),
-            REASON,
-        ),
-        command="holdfast replay run --dry-run-file FILE --reason TEXT",
-    )
-
-
-def confirm_replay_grant(look: ReplayLook) -> Confirmation:
-    """Return the page that requests the grant for a replay."""
-    needed = look.wanted
-    return request_grant(str(needed.act), needed.target, back=look.draft.address("look"), plan=needed.plan or "")
-
-
-def confirm_replay(run_id: str, act: str) -> Confirmation:
-    """Return the confirmation to stop or continue a replay."""
-    page = path("/replays", run_id)
-    if act == "stop":
-        return Confirmation(
-            title=f"Stop {run_id}",
-            subject=f"Replay {run_id}",
-            says="It ends before its next batch. What ran stays done; it can be continued.",
-            action=f"{page}/stop",
-            back=page,
-            button="Stop the replay",
-            tone="bad",
-            fields=(REASON,),
-        )
-    return Confirmation(
-        title=f"Continue {run_id}",
-        subject=f"Replay {run_id}",
-        says="It continues after its last batch, on its first terms.",
-        action=f"{page}/continue",
-        back=page,
-        button="Continue the replay",
-        fields=(REASON,),
-        command=f"holdfast replay run --continue {shlex.quote(run_id)} --reason TEXT --confirm",
     )

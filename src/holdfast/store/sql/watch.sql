@@ -2,27 +2,31 @@
 -- writes. A window is the newest ids of a set: what is filtered costs no more than its rows, however many jobs exist.
 
 -- name: job_lines
-SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
-       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
-  FROM (SELECT i.job_id FROM holdfast_jobs i WHERE i.job_id < :before AND i.job_id > :after
+SELECT w.job_id, w.state, w.operation, w.queue, c.client, c.key, w.attempts, w.excused, c.max_attempts, w.run_at,
+       c.created_at, w.updated_at, w.last_error_code, w.last_error_message, w.quarantine_code
+  FROM (SELECT i.job_id, i.state, i.operation, i.queue, i.attempts, i.excused, i.run_at, i.updated_at,
+               i.last_error_code, i.last_error_message, i.quarantine_code
+          FROM holdfast_jobs i WHERE i.job_id < :before AND i.job_id > :after
          ORDER BY i.job_id DESC LIMIT :window) w
-  {ordered} JOIN holdfast_jobs j ON j.job_id = w.job_id {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
- WHERE (CAST(:state AS text) IS NULL OR j.state = :state)
-   AND (CAST(:operation AS text) IS NULL OR j.operation = :operation)
-   AND (CAST(:queue AS text) IS NULL OR j.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
-   AND (CAST(:code AS text) IS NULL OR j.last_error_code = :code)
- ORDER BY j.job_id DESC LIMIT :n;
+  {ordered} JOIN holdfast_calls c ON c.job_id = w.job_id
+ WHERE (CAST(:state AS text) IS NULL OR w.state = :state)
+   AND (CAST(:operation AS text) IS NULL OR w.operation = :operation)
+   AND (CAST(:queue AS text) IS NULL OR w.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
+   AND (CAST(:code AS text) IS NULL OR w.last_error_code = :code)
+ ORDER BY w.job_id DESC LIMIT :n;
 
 -- name: resting_lines
-SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
-       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
-  FROM (SELECT i.job_id FROM holdfast_jobs i WHERE i.resting = :state AND i.job_id < :before AND i.job_id > :after
+SELECT w.job_id, w.state, w.operation, w.queue, c.client, c.key, w.attempts, w.excused, c.max_attempts, w.run_at,
+       c.created_at, w.updated_at, w.last_error_code, w.last_error_message, w.quarantine_code
+  FROM (SELECT i.job_id, i.state, i.operation, i.queue, i.attempts, i.excused, i.run_at, i.updated_at,
+               i.last_error_code, i.last_error_message, i.quarantine_code
+          FROM holdfast_jobs i WHERE i.resting = :state AND i.job_id < :before AND i.job_id > :after
          ORDER BY i.job_id DESC LIMIT :window) w
-  {ordered} JOIN holdfast_jobs j ON j.job_id = w.job_id {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
- WHERE (CAST(:operation AS text) IS NULL OR j.operation = :operation)
-   AND (CAST(:queue AS text) IS NULL OR j.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
-   AND (CAST(:code AS text) IS NULL OR j.last_error_code = :code)
- ORDER BY j.job_id DESC LIMIT :n;
+  {ordered} JOIN holdfast_calls c ON c.job_id = w.job_id
+ WHERE (CAST(:operation AS text) IS NULL OR w.operation = :operation)
+   AND (CAST(:queue AS text) IS NULL OR w.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
+   AND (CAST(:code AS text) IS NULL OR w.last_error_code = :code)
+ ORDER BY w.job_id DESC LIMIT :n;
 
 -- name: window_floor
 SELECT min(w.job_id), count(*)

@@ -1,0 +1,210 @@
+"""Pages that confirm an act on what spans jobs: queues, switches, schedules, stalled work and replays.
+
+Invariants: as in `confirm.py`.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from holdfast.console.views.confirm import (
+    REASON,
+    Confirmation,
+    Field,
+    active_grant,
+    grant_field,
+    grant_wanted,
+    request_grant,
+    under,
+)
+from holdfast.console.views.links import path
+from holdfast.console.views.replays import ReplayLook
+from holdfast.console.views.words import counted, number
+from holdfast.core.authority import Act
+from holdfast.core.environments import DEV, PROD
+from holdfast.core.machines import GrantState, JobState
+from holdfast.core.selection import ReplayReason
+from holdfast.governance.approval import environment_of
+from holdfast.governance.switches import OPERATION, PAUSE_TARGET, TARGET
+from holdfast.store.transaction import Reading
+
+
+def confirm_queue(reading: Reading, queue: str, act: str) -> Confirmation:
+    """Return the confirmation of a pause or a resume."""
+    page = path("/queues", queue)
+    pending = sum(c.n for c in reading.counts.current() if c.queue == queue and c.state is JobState.PENDING)
+    if act == "pause":
+        return Confirmation(
+            title=f"Pause queue {queue}",
+            subject=f"Queue {queue}",
+            says="None of its jobs starts until it is resumed. Running jobs continue.",
+            facts=(f"{counted(pending, 'job is', 'jobs are')} pending in it.",),
+            action=f"{page}/pause",
+            back=page,
+            button="Pause the queue",
+            tone="bad",
+            fields=(REASON,),
+            command=f"holdfast pause --queue {shlex.quote(queue)} --reason TEXT",
+        )
+    target = PAUSE_TARGET + queue
+    wanted = grant_wanted(reading, Act.LIFT, target, back=page)
+    if wanted is not None:
+        return wanted
+    grant = active_grant(reading, Act.LIFT, target)
+    return Confirmation(
+        title=f"Resume queue {queue}",
+        subject=f"Queue {queue}",
+        says=f"Its {counted(pending, 'pending job starts', 'pending jobs start')} as workers are free.",
+        facts=(under(grant),),
+        action=f"{page}/resume",
+        back=page,
+        button="Resume the queue",
+        governed=True,
+        hidden=grant_field(grant),
+        fields=(REASON,),
+        command=f"holdfast resume --queue {shlex.quote(queue)} --reason TEXT",
+    )
+
+
+def confirm_switch(reading: Reading, name: str, act: str) -> Confirmation:
+    """Return the confirmation of a throw or a lift."""
+    page = path("/switches", name)
+    stops = name.removeprefix(OPERATION) if name.startswith(OPERATION) else None
+    held = sum(c.n for c in reading.counts.current() if c.operation == stops and c.state is JobState.PENDING)
+    dev = environment_of(reading) == DEV
+    if act == "throw":
+        what = f"No job of {stops} starts" if stops else "What it names stops"
+        return Confirmation(
+            title=f"Throw {name}",
+            subject=f"Switch {name}",
+            says=f"{what} until it is lifted{'' if dev else ', which takes a grant'}. Running jobs continue.",
+            facts=(f"{counted(held, 'job is', 'jobs are')} pending now.",) if stops else (),
+            action=f"{page}/throw",
+            back="/switches",
+            button="Throw the switch",
+            tone="bad",
+            fields=(REASON,),
+            command=f"holdfast switch throw {shlex.quote(name)} --reason TEXT",
+        )
+    wanted = grant_wanted(reading, Act.LIFT, TARGET + name, back="/switches")
+    if wanted is not None:
+        return wanted
+    grant = active_grant(reading, Act.LIFT, TARGET + name)
+    return Confirmation(
+        title=f"Lift {name}",
+        subject=f"Switch {name}",
+        says=f"{counted(held, 'pending job', 'pending jobs')} may start at once." if stops else "It no longer stops.",
+        facts=(under(grant),),
+        action=f"{page}/lift",
+        back="/switches",
+        button="Lift the switch",
+        governed=True,
+        hidden=grant_field(grant),
+        fields=(REASON,),
+        command=f"holdfast switch lift {shlex.quote(name)} --reason TEXT",
+    )
+
+
+_SCHEDULE = {
+    "pause": ("Pause", "Its ticks do not fire, and are not made up for later.", "bad"),
+    "resume": ("Resume", "It fires again from its next tick on.", "go"),
+    "trigger": ("Run", "Its job is submitted now, beside its ticks.", "go"),
+}
+
+
+def confirm_schedule(name: str, act: str) -> Confirmation:
+    """Return the confirmation of an act on a schedule."""
+    word, says, tone = _SCHEDULE[act]
+    return Confirmation(
+        title=f"{word} schedule {name}",
+        subject=f"Schedule {name}",
+        says=says,
+        action=path("/schedules", name, act),
+        back="/schedules",
+        button=f"{word} the schedule",
+        tone=tone,
+        fields=(REASON,),
+        command=f"holdfast schedules {act} {shlex.quote(name)}",
+    )
+
+
+def confirm_recovery(expired: int) -> Confirmation:
+    """Return the confirmation of a recovery."""
+    return Confirmation(
+        title="Recover stalled jobs",
+        subject=counted(expired, "expired lease"),
+        says="A committed attempt is finished. Any other job becomes pending again if it has attempts left.",
+        facts=("Only expired leases are taken, never a long run. A running worker does this by itself.",),
+        action="/recover",
+        back="/workers",
+        button="Recover",
+        fields=(REASON,),
+        command="holdfast recover",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Replays
+
+
+def confirm_run(look: ReplayLook) -> Confirmation:
+    """Return the confirmation of a replay: in prod the number of jobs is typed."""
+    run, draft = look.run, look.draft
+    typed = run.environment == PROD
+    hidden = [(name, value) for name, value in draft.given]
+    hidden += [("candidates_hash", run.candidates_hash)]
+    hidden += [] if typed else [("total", str(run.total))]
+    if look.grant is not None and look.grant.state is GrantState.ACTIVE:
+        hidden += [("grant_id", str(look.grant.grant_id))]
+    count = Field(name="total", label=f"Type {run.total} to begin", help="The number of jobs that will run again.")
+    reasons = tuple(str(one) for one in ReplayReason if not (typed and one is ReplayReason.TEST))
+    return Confirmation(
+        title=f"Run {counted(run.total, 'job')} again",
+        subject=f"Replay of {counted(run.total, 'failed job')}",
+        says=f"{number(run.total)} failed jobs become pending, in {counted(run.batches, 'batch', 'batches')}"
+        f" of at most {number(run.batch_size)}.",
+        facts=("Their effects still take place once each. It can be stopped between batches.",),
+        action="/replays/new",
+        back=draft.address("look"),
+        button=f"Run {counted(run.total, 'job')}",
+        governed=run.grant_needed,
+        hidden=tuple(hidden),
+        fields=(
+            *((count,) if typed else ()),
+            Field(name="replay_reason", label="Kind of reason", kind="select", options=reasons, value="incident"),
+            REASON,
+        ),
+        command="holdfast replay run --dry-run-file FILE --reason TEXT",
+    )
+
+
+def confirm_replay_grant(look: ReplayLook) -> Confirmation:
+    """Return the page that requests the grant for a replay."""
+    needed = look.wanted
+    return request_grant(str(needed.act), needed.target, back=look.draft.address("look"), plan=needed.plan or "")
+
+
+def confirm_replay(run_id: str, act: str) -> Confirmation:
+    """Return the confirmation to stop or continue a replay."""
+    page = path("/replays", run_id)
+    if act == "stop":
+        return Confirmation(
+            title=f"Stop {run_id}",
+            subject=f"Replay {run_id}",
+            says="It ends before its next batch. What ran stays done; it can be continued.",
+            action=f"{page}/stop",
+            back=page,
+            button="Stop the replay",
+            tone="bad",
+            fields=(REASON,),
+        )
+    return Confirmation(
+        title=f"Continue {run_id}",
+        subject=f"Replay {run_id}",
+        says="It continues after its last batch, on its first terms.",
+        action=f"{page}/continue",
+        back=page,
+        button="Continue the replay",
+        fields=(REASON,),
+        command=f"holdfast replay run --continue {shlex.quote(run_id)} --reason TEXT --confirm",
+    )
