@@ -27,7 +27,7 @@ RETURNING j.job_id, j.queue;
 
 -- name: limited_jobs
 -- The limits, as rows without a job, and then the due jobs in the order of a claim, locked, each with its key; see
--- claim_jobs. One statement: whoever waits for the lock of the limits waits for it too.
+-- claim_jobs. One statement, because other claims wait for the lock of the limits meanwhile.
 WITH RECURSIVE
   t AS MATERIALIZED (SELECT coalesce(:now, statement_timestamp()) AS now),
   every_lane (queue, priority) AS (

@@ -61,7 +61,7 @@ SELECT p.state, count(*) FROM holdfast_after a {ordered} JOIN holdfast_jobs p ON
  WHERE a.wait_id = :wait_id GROUP BY p.state;
 
 -- name: holding_parents
--- The jobs for which a wait is not over, first by id.
+-- The jobs that a wait still waits for, first by id.
 SELECT p.job_id, p.state, p.quarantine_code FROM holdfast_after a {ordered} JOIN holdfast_jobs p ON p.job_id = a.parent_id
  WHERE a.wait_id = :wait_id AND p.state <> 'succeeded' ORDER BY p.job_id LIMIT :n;
 
