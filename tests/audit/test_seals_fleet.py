@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,6 +30,7 @@ from holdfast.audit.seals.verify import verify
 from holdfast.store import Store, Submission, create_store, open_store
 from tests.audit.sealing import journal, loose_rows, seals, submit
 from tests.store.conftest import phases
+from tests.support.roles import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -290,33 +292,44 @@ def test_any_interleaving(store: Store[Any], steps: list[tuple[str, int, int]], 
 # All at once
 
 SEALER = """
-import sys, time
+import select, sys
 from holdfast.store import open_store
 from holdfast.audit.seals.sealer import seal
 made = 0
 with open_store(sys.argv[1]) as store:
     print("ready", flush=True)
-    until = time.monotonic() + float(sys.argv[2])
-    while time.monotonic() < until:
-        made += len(seal(store, block_rows=int(sys.argv[3])))
+    while not select.select([sys.stdin], [], [], 0)[0]:  # until the test closes it
+        made += len(seal(store, block_rows=int(sys.argv[2])))
 print(made, flush=True)
 """
 
 
-def crowd(store: Store[Any], seconds: float) -> None:
-    """Write from threads, some of which hold their transactions open; seal from processes; verify all the while."""
-    stop = threading.Event()
+def sealer_of(store: Store[Any], rows: int) -> subprocess.Popen[str]:
+    """Start a process that seals until its standard input is closed, and wait until it has opened the ledger."""
+    command = [sys.executable, "-c", SEALER, store.url, str(rows)]
+    sealer = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert sealer.stdout is not None
+    assert sealer.stdout.readline() == "ready\n"
+    return sealer
 
-    def writes(seed: int) -> int:
-        draw, n = random.Random(seed), 0
+
+def crowd(store: Store[Any], times: int) -> None:
+    """Write from threads, some of which hold their transactions open; seal from processes; verify all the while.
+
+    It ends when each thread has written `times` times, and there are as many seals.
+    """
+    stop = threading.Event()
+    done: Counter[int] = Counter()
+
+    def writes(seed: int) -> None:
+        draw = random.Random(seed)
         with open_store(store.url) as own:
             while not stop.is_set():
                 submit(own, draw.randint(1, 5))
-                n += 1
-        return n
+                done[seed] += 1
 
-    def holds(seed: int) -> int:
-        draw, n = random.Random(seed), 0
+    def holds(seed: int) -> None:
+        draw = random.Random(seed)
         with open_store(store.url) as own:
             held = Held(own)
             while not stop.is_set():
@@ -327,41 +340,33 @@ def crowd(store: Store[Any], seconds: float) -> None:
                     held.rollback()
                 else:
                     held.commit()
-                    n += 1
+                    done[seed] += 1
             held.rollback()
             held.close()
-        return n
 
-    def verifies() -> int:
-        n = 0
+    def verifies(seed: int) -> None:
         with open_store(store.url) as own:
             while not stop.is_set():
                 report = verify(own)
                 assert report.ok, report.problems
-                n += 1
-        return n
+                done[seed] += 1
 
-    sealers = [
-        subprocess.Popen(
-            [sys.executable, "-c", SEALER, store.url, str(seconds), str(rows)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rows in (3, 16, 8192)
-    ]
-    for sealer in sealers:
-        assert sealer.stdout is not None
-        assert sealer.stdout.readline() == "ready\n"
+    sealers = [sealer_of(store, rows) for rows in (3, 16, 8192)]
     with ThreadPoolExecutor(5) as pool:
-        work = [pool.submit(writes, 1), pool.submit(writes, 2), pool.submit(holds, 3), pool.submit(holds, 4)]
-        watch = pool.submit(verifies)
+        work = [pool.submit(act, seed) for seed, act in enumerate((writes, writes, holds, holds), start=1)]
+        work.append(pool.submit(verifies, 5))
+
+        def enough() -> bool:
+            ended = [one for one in work if one.done()]  # by an error
+            return bool(ended) or (min(done[seed] for seed in range(1, 5)) >= times and bool(done[5]))
+
         try:
-            told = [sealer.communicate(timeout=60)[0] for sealer in sealers]
+            wait_until(lambda: enough() and len(seals(store)) >= times, 60, "each has done its part", lambda: done)
         finally:
             stop.set()
-        assert all(one.result() > 5 for one in work)
-        assert watch.result() > 0
+            told = [sealer.communicate(timeout=60)[0] for sealer in sealers]
+        for one in work:
+            one.result()
     assert [sealer.returncode for sealer in sealers] == [0, 0, 0]
     assert sum(map(int, told)) == len(seals(store)) > 5
     sealed_soon(store, len(journal(store)))
@@ -372,31 +377,20 @@ def crowd(store: Store[Any], seconds: float) -> None:
 
 @pytest.mark.req("G-23")
 def test_a_fleet_that_writes_holds_seals_and_verifies(store: Store[Any]) -> None:
-    crowd(store, 3)
+    crowd(store, 6)
 
 
 @pytest.mark.slow
 def test_a_fleet_for_longer(store: Store[Any]) -> None:
-    crowd(store, 25)
+    crowd(store, 100)
 
 
 def test_many_sealers_of_one_file(sqlite_url: str) -> None:
     """On SQLite too: writers, sealers and verifiers of one file, from processes and threads."""
     with create_store(sqlite_url) as store:
-        sealers = [
-            subprocess.Popen(
-                [sys.executable, "-c", SEALER, sqlite_url, "1.5", str(rows)],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rows in (3, 8192)
-        ]
-        for sealer in sealers:
-            assert sealer.stdout is not None
-            assert sealer.stdout.readline() == "ready\n"
-        written = 0
-        while any(sealer.poll() is None for sealer in sealers):
+        sealers = [sealer_of(store, rows) for rows in (3, 8192)]
+        written, until = 0, time.monotonic() + 60
+        while len(seals(store)) < 10 and time.monotonic() < until:
             submit(store, 2)
             written += 2
             assert verify(store).ok

@@ -21,7 +21,6 @@ from tests.support.forkserver import ForkServer, shared_server
 from tests.support.roles import wait_until
 
 CALLS = 12
-KILLS = 8
 
 
 @pytest.fixture
@@ -382,7 +381,10 @@ def submit_batches(url: str) -> None:
         time.sleep(0.05)
 
 
-def test_workers_and_submitters_that_are_killed_run_each_follower_once(server: ForkServer, ledger_url: str) -> None:
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
+def test_workers_and_submitters_that_are_killed_run_each_follower_once(
+    server: ForkServer, ledger_url: str, kills: int
+) -> None:
     chooser = random.Random(16)
     with Ledger(ledger_url) as ledger:
         ledger.operation("part", lease_s=3)(lambda run, n: n)
@@ -396,7 +398,7 @@ def test_workers_and_submitters_that_are_killed_run_each_follower_once(server: F
             with ledger.store.reading() as reading:
                 return len(reading.flow.batches(10_000))
 
-        for kill in range(KILLS):
+        for kill in range(kills):
             wait_until(lambda kill=kill: submitted() > kill, 60, f"{kill + 1} batches were submitted")
             time.sleep(chooser.random() / 4)
             which = chooser.randrange(len(roles))
@@ -414,7 +416,7 @@ def test_workers_and_submitters_that_are_killed_run_each_follower_once(server: F
             batches = reading.flow.batches(10_000)
             found = reading.lists.jobs(limit=100_000)
             progress = [reading.flow.states_of(batch.wait_id) for batch in batches]
-    assert len(batches) >= KILLS
+    assert len(batches) >= kills
     reports = [job for job in found if job.operation == "report"]
     assert {job.job_id for job in reports} == {batch.job_id for batch in batches}
     assert {job.state for job in reports} == {JobState.SUCCEEDED}

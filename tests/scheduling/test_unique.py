@@ -18,7 +18,10 @@ from holdfast.testing import VirtualClock, drain
 from tests.support.forkserver import ForkServer, shared_server
 
 RACERS = 4
-ROUNDS = 40
+ROUNDS, ROUNDS_SLOW = 15, 100
+
+
+SIZES = pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(ROUNDS_SLOW, marks=pytest.mark.slow)])
 
 
 @pytest.fixture
@@ -110,34 +113,39 @@ def test_a_key_counts_before_the_scope_is_given_to_a_new_job(ledger: Ledger) -> 
     assert ledger.submit("noop", {"a": 1}, client="c", key="k", unique="active").job_id == first.job_id
 
 
-def submit_rounds(url: str, start_at: float) -> None:
+def submit_rounds(url: str, start_at: float, rounds: int) -> None:
     """Submit the same work as the other processes at the same moment, round after round."""
     with Ledger(url) as ledger, ThreadPoolExecutor(4) as threads:
         ledger.store.now()
         time.sleep(max(0.0, start_at - time.time()))
-        for number in range(ROUNDS):
+        for number in range(rounds):
             calls = [{"round": number, "racer": n} for n in range(4)]
             list(threads.map(lambda call: ledger.submit("noop", call, unique={"by": ["round"]}), calls))
 
 
-def test_processes_that_submit_at_once_make_one_job_for_each_scope(server: ForkServer, ledger_url: str) -> None:
+@SIZES
+def test_processes_that_submit_at_once_make_one_job_for_each_scope(
+    server: ForkServer, ledger_url: str, rounds: int
+) -> None:
     with Ledger(ledger_url) as ledger:
         ledger.submit("noop", queue="other")
         racers = [
-            server.spawn("tests.scheduling.test_unique:submit_rounds", url=ledger_url, start_at=time.time() + 1)
+            server.spawn(
+                "tests.scheduling.test_unique:submit_rounds", url=ledger_url, start_at=time.time() + 0.5, rounds=rounds
+            )
             for _ in range(RACERS)
         ]
         assert [racer.wait(60) for racer in racers] == [0] * RACERS
         with ledger.store.reading() as reading:
             found = [job for job in reading.lists.jobs(limit=10_000) if job.queue != "other"]
-    assert len(found) == ROUNDS
+    assert len(found) == rounds
 
 
-def submit_and_work(url: str, start_at: float) -> None:
+def submit_and_work(url: str, start_at: float, rounds: int) -> None:
     """Submit one piece of unique work again and again, and work on it: its scope is freed all the time."""
     with Ledger(url) as ledger:
         time.sleep(max(0.0, start_at - time.time()))
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             ledger.submit("noop", unique="active")
             with ledger.store.transaction() as transaction:
                 active = [job for job in transaction.lists.jobs(limit=10_000) if job.state is not JobState.SUCCEEDED]
@@ -145,11 +153,19 @@ def submit_and_work(url: str, start_at: float) -> None:
             ledger.run_until_idle(concurrency=1)
 
 
-def test_a_scope_that_is_freed_and_taken_all_the_time_has_one_active_job(server: ForkServer, ledger_url: str) -> None:
+@SIZES
+def test_a_scope_that_is_freed_and_taken_all_the_time_has_one_active_job(
+    server: ForkServer, ledger_url: str, rounds: int
+) -> None:
     with Ledger(ledger_url) as ledger:
         ledger.submit("noop", unique="active")
         racers = [
-            server.spawn("tests.scheduling.test_unique:submit_and_work", url=ledger_url, start_at=time.time() + 1)
+            server.spawn(
+                "tests.scheduling.test_unique:submit_and_work",
+                url=ledger_url,
+                start_at=time.time() + 0.5,
+                rounds=rounds,
+            )
             for _ in range(3)
         ]
         assert [racer.wait(60) for racer in racers] == [0] * 3, server.log
