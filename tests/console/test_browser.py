@@ -74,7 +74,8 @@ def test_both_themes_and_phone_width(browser: Browser, site: tuple[str, Ledger, 
             "/replays/new?step=look&operation=nodd.ingest",
         ):
             page.goto(path)
-            found = [*violations(page), *wrong]
+            # Axe has seen these pages in the light theme; it sees them at phone width in the slow case.
+            found = [*(violations(page) if theme == "dark" else ()), *wrong]
             if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
                 found.append("the page is wider than the window")
             if found:
