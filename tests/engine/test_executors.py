@@ -24,6 +24,8 @@ from tests.engine.working import drained, ended
 def dask_executor() -> Iterator[Executor]:
     """Dask's executor on one process, which is replaced when it dies; a task is given to two processes, not more."""
     small: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "silence_logs": 50}
+    # Without an address the scheduler takes port 8787 of every interface, and warns where another test has it.
+    small["scheduler_kwargs"] = {"dashboard_address": "127.0.0.1:0"}
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         LocalCluster(host="127.0.0.1", dashboard_address=None, **small) as cluster,  # type: ignore[no-untyped-call]
