@@ -1,9 +1,8 @@
 """Which cases of long tables run on PostgreSQL in `make test`; `make prove` runs all of them.
 
 Invariants: every case runs on SQLite; a test that runs on both databases runs on PostgreSQL with at least its first
-case, except in the files of `TABLES`, which are tables of corruptions of one ledger, and in the folders of `ABOVE`,
-where every second test does; the tests of `store` and of `enforcement`, which are about the databases themselves, and
-those that a named fault lists are not thinned.
+case, except in the files of `TABLES`, which are tables of corruptions of one ledger; the tests of `store` and of
+`enforcement`, which are about the databases themselves, and those that a named fault lists are not thinned.
 """
 
 from __future__ import annotations
@@ -24,10 +23,8 @@ TABLES = {
     "nodd/test_checking_corruptions.py": 4,
 }
 # The first case of each test of these folders, and one in three of its other cases.
-FOLDERS = frozenset({"audit", "cli", "compat", "console", "engine", "governance", "nodd"})
+FOLDERS = frozenset({"audit", "cli", "compat", "engine", "governance", "nodd"})
 OTHERS = 3
-# Layers that send no statement of their own, or few: one in two of the tests of a file.
-ABOVE = frozenset({"cli", "console", "nodd"})
 # Files with tests that a named fault lists: tests/faults/test_catalogue.py compares.
 WHOLE = frozenset(
     {
@@ -46,7 +43,6 @@ def left_out(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
     """Yield the cases that do not run in `make test`."""
     ids = {item.nodeid for item in items}
     seen: Counter[str] = Counter()
-    numbers: dict[str, dict[str, int]] = {}
     for item in items:
         if "postgres" not in getattr(getattr(item, "callspec", None), "id", ""):
             continue
@@ -58,8 +54,6 @@ def left_out(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
             counted, every = item.nodeid.partition("[")[0], OTHERS
         else:
             continue
-        of_file = numbers.setdefault(file, {})
-        number = of_file.setdefault(counted, len(of_file))
-        if seen[counted] % every or (folder in ABOVE and number % 2):
+        if seen[counted] % every:
             yield item
         seen[counted] += 1
