@@ -125,7 +125,10 @@ def test_a_broken_request_gets_no_answer_from_inside(address: tuple[Site, int], 
 
 @pytest.mark.attack("input")
 @pytest.mark.parametrize("n", [200, pytest.param(1000, marks=pytest.mark.slow)])
-def test_streams_that_are_closed_abruptly_leave_nothing_behind(n: int, tmp_path: Path, new_sqlite_ledger: str) -> None:
+def test_streams_that_are_closed_abruptly_leave_nothing_behind(
+    n: int, tmp_path: Path, new_sqlite_ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEAD_S", 60.0)  # no connection is closed before its request is sent
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))  # both ends are in this process
     port = free_port()
