@@ -104,7 +104,6 @@ def test_an_empty_ledger_becomes_the_one_of_the_snapshot(kind: str, snapshot: Pa
     with create_store(url) as store:
         with store.transaction() as transaction:
             transaction.operations.declare({"mine": Declared(), "echo": Declared(version="0.0.1")})
-            transaction.queues.pause("mine", actor="a", reason="r")
             transaction.workers.seen("worker-9", ["default"], ["mine"], 1)
             assert transaction.workers.take_duty("fold", 60)
         made = put(snapshot, url)
@@ -116,11 +115,18 @@ def test_an_empty_ledger_becomes_the_one_of_the_snapshot(kind: str, snapshot: Pa
             assert reading.operations.declared()["echo"].version == "1.0.0"
             assert [worker.worker_id for worker in reading.lists.workers()] == ["worker-9"]
     compared = diff(str(snapshot), url)
-    assert {name: table.keys_only_b for name, table in compared.tables.items()} == {
-        "operations": [("mine",)],
-        "queues": [("mine",)],
-    }
+    assert {name: table.keys_only_b for name, table in compared.tables.items()} == {"operations": [("mine",)]}
     assert all(table.total == table.only_b for table in compared.tables.values())
+
+
+@EACH
+def test_a_ledger_whose_queue_was_paused_has_a_history(kind: str, snapshot: Path, new_url: NewUrl) -> None:
+    url = new_url(kind)
+    with create_store(url) as store, store.transaction() as transaction:
+        transaction.queues.pause("mine", actor="a", reason="r")
+    with pytest.raises(LedgerNotEmptyError) as refused:
+        put(snapshot, url)
+    assert refused.value.context == {"tables": ["settings", "journal"]}
 
 
 @EACH

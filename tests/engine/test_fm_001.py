@@ -24,6 +24,7 @@ from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Attempt
 from holdfast.store import Lease
 from holdfast.store.verbs.executions import ExecutionWrites
+from holdfast.store.verbs.recovery import RecoveryWrites
 from holdfast.testing import VirtualClock, crash_at, drain, virtual_world
 from tests.engine.database import Database
 
@@ -118,7 +119,7 @@ def _careless_work(self: ExecutionWrites, moves: Sequence[tuple[Attempt, object]
     return _WORK(self, moves, **{**rest, "now": min(attempt.execution.created_at for attempt, _ in moves)})
 
 
-def _naive_recover(self: ExecutionWrites, **_: Any) -> list[tuple[Attempt, Move | Refused]]:
+def _naive_recover(self: RecoveryWrites, **_: Any) -> list[tuple[Attempt, Move | Refused]]:
     """Put every running job back, whatever its lease says: the cron job that everybody writes."""
     self._session.execute(
         "UPDATE holdfast_jobs SET state = 'pending', status = NULL, lease_expires_at = NULL, due_at = run_at,"
@@ -138,7 +139,8 @@ _LIVE = re.compile(r"\s+AND \(\w\.lease_live IS NULL OR [^\n]*\)\)")
 def take_off_guards(monkeypatch: pytest.MonkeyPatch, scene: Scene, keep: Guard | None) -> None:
     """Leave the ledger with one guard or none, and with a recovery that looks at no lease."""
     stores: list[Any] = [process.ledger.store for process in scene.processes]  # opened before anything is missing
-    monkeypatch.setattr(ExecutionWrites, "recover", _naive_recover)
+    monkeypatch.setattr(RecoveryWrites, "recover", _naive_recover)
+    monkeypatch.setattr(RecoveryWrites, "expire", lambda _self, **_: [])  # nothing is left for it
     monkeypatch.setattr(ExecutionWrites, "move", _careless_work)
     if keep is not Guard.TRIGGERS:
         trigger = "holdfast_jobs_moved ON holdfast_jobs" if scene.database.is_postgres else "holdfast_jobs_move"

@@ -282,7 +282,7 @@ def test_a_policy_in_the_ledger_that_cannot_be_read_drops_nothing(worked: Ledger
     with pytest.raises(InputError) as refused:
         gc(worked.store, who=WHO)
     assert refused.value.message.startswith("the ledger's retention policy cannot be read: ")
-    assert refused.value.hint == "Write it again with `holdfast gc --set …`: what you do not set is kept for ever."
+    assert "`holdfast gc --help`" in refused.value.hint
     assert everything(worked) == before
     # And that step helps: what was there is noted, and what is set anew holds.
     assert policy_to_change(worked.store) == Retention()
