@@ -26,6 +26,7 @@ RULE, TABLE = "rule ", "table "
 # What PostgreSQL adds when it prints an index: not a part of what the index enforces.
 _PRINTED = frozenset({"using", "btree", "any", "array", "in", "text"})
 REFUSE, REFUSE_SIGNATURE = "holdfast_refuse", "(code text, what text) RETURNS boolean"  # the others are of triggers
+SCHEMA_LOCK = "60s"
 
 
 def _quoted(name: str) -> str:
@@ -41,7 +42,12 @@ class PostgresSchema(Store[LedgerConnection]):
         self._channel = f"holdfast_{schema}"
 
     def lock_schema(self, connection: Any) -> None:
+        # Longer than for other locks: another process that creates or upgrades the ledger holds this one to its end.
+        [before, _] = connection.execute(
+            "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)", (SCHEMA_LOCK,)
+        ).fetchone()
         connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (self._channel,))
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", (before,))
 
     def tables(self, connection: Any) -> set[str]:
         rows = connection.execute(
