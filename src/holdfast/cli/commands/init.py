@@ -73,7 +73,7 @@ def _create(location: Location, environment: str, *, governed: bool) -> tuple[bo
     if place.exists:  # one transaction creates the ledger in it
         with place:
             schema_steps.is_empty(place)  # refuses what is no database before a file for locks is made beside it
-            applied = schema_steps.migrate(place, environment=environment, governed=governed)
+            applied = schema_steps.migrate(place, environment=environment, governed=governed, only_empty=True)
         return bool(applied), location.open()
     try:
         with place.upkeep.drafted() as draft:
