@@ -57,8 +57,8 @@ def _of_running(seen: JobView) -> Iterator[Finding]:
     else:
         yield from _held(seen, execution)
     if execution.cancel_asked_at is not None:
-        asked, evidence = _request(seen, execution)
-        words = f"{asked}; the job is cancelled when attempt {execution.attempt} ends, unless it commits first."
+        request, evidence = _request(seen, execution)
+        words = f"{request}; the job is cancelled when attempt {execution.attempt} ends, unless it commits first."
         yield seen.finding(FindingCode.CANCEL_ASKED, words, evidence)
     if seen.suspect:
         yield suspect_finding(seen)
@@ -225,8 +225,8 @@ def _of_succeeded(seen: JobView) -> Iterator[Finding]:
     )
     last = next((e for e in seen.reading.lists.executions(job.job_id) if e.attempt == job.attempts), None)
     if last is not None and last.cancel_asked_at is not None:
-        asked, evidence = _request(seen, last)
-        yield seen.finding(FindingCode.CANCEL_TOO_LATE, f"{asked}; too late: the attempt committed first.", evidence)
+        request, evidence = _request(seen, last)
+        yield seen.finding(FindingCode.CANCEL_TOO_LATE, f"{request}; too late: the attempt committed first.", evidence)
     if job.slimmed:
         yield _slimmed(seen)
 

@@ -125,7 +125,7 @@ class RecordedHistory:
     lost: int = 0
     status: ExecutionStatus | None = None
     owner: str | None = None  # the worker that claimed the attempt
-    asked: bool = False  # the attempt was asked to stop
+    stop_requested: bool = False
     committed: int | None = None  # the attempt that crossed the commit boundary
     time: str = ""
     taken: int = 0
@@ -195,8 +195,8 @@ class RecordedHistory:
 
     def _take_request(self, row: Row) -> None:
         if self.state != JobState.RUNNING or row.version != self.attempts:
-            raise _WrongError("attempt", f"attempt {row.version} is not running, so it cannot be asked to stop")
-        self.asked = True
+            raise _WrongError("attempt", f"attempt {row.version} is not running, so a stop cannot be requested")
+        self.stop_requested = True
 
     def _take_attempt(self, row: Row) -> None:
         """Take a start or a commit that the job did not move with."""
@@ -261,7 +261,7 @@ class RecordedHistory:
         self.excused += move.excused
         self.lost += move.lost
         if claimed:
-            self.owner, self.asked = row.actor, False
+            self.owner, self.stop_requested = row.actor, False
         if row.status_to:
             self._end_status(row.status_to)
 
@@ -302,7 +302,7 @@ class RecordedHistory:
         expired = isinstance(command, Expire | Finish)
         made = Try(self.status or ExecutionStatus.LEASED, 1, self.attempts, BEFORE if expired else AFTER)
         execution = execution_of(made)
-        if self.asked:
+        if self.stop_requested:
             execution = msgspec.structs.replace(execution, cancel_asked_at=at(BEFORE))
         return Attempt(job, execution)
 

@@ -136,7 +136,7 @@ class Live:
         self._groups, self._grouped_at = made, ended + max(0.0, (ended - began) * REST - SHARED_S)
 
     def _fold(self) -> None:
-        """Fold the deltas that no worker has folded; a role that may not write them is not asked again."""
+        """Fold the deltas that no worker has folded; a role that may not write them does not try again."""
         try:
             with self._console.store.transaction() as transaction:
                 transaction.counts.fold()
