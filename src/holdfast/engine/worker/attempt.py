@@ -35,9 +35,8 @@ class HeldAttempt(Execution):
     ended = False  # from here on nothing else can end it
     worker_stopping = False
     cancel_requested = False
-    task: EndTask | None = (
-        None  # how it ended, to be written; None when it completed itself in the caller's transaction
-    )
+    # How it ended, to be written; None when it completed itself in the caller's transaction.
+    task: EndTask | None = None
     outcome: Outcome = None
     agains = 0
     confirmed: frozenset[object] = frozenset()  # operations whose version the registry gave during this end
