@@ -119,13 +119,13 @@ def a_superseded_value_called_active(k: Knife) -> Found:
 
 
 @listed
-def a_grant_used_by_nobody(k: Knife) -> Found:
+def a_consumed_grant_without_a_consumer(k: Knife) -> Found:
     k.set("GRANT", k.rich.released_grant, consumed_by=None)
     return {("grants_authentic", f"GRANT {k.rich.released_grant}")} | on_sqlite(k, "LEDGER")
 
 
 @listed
-def a_grant_that_nobody_approved(k: Knife) -> Found:
+def an_active_grant_without_an_approver(k: Knife) -> Found:
     k.set("GRANT", k.rich.active_grant, approved_by=None)
     return {("grants_authentic", f"GRANT {k.rich.active_grant}")}
 
@@ -264,13 +264,13 @@ def attempts_that_shrank(k: Knife) -> Found:
 
 
 @listed
-def attempts_that_nobody_made(k: Knife) -> Found:
+def attempts_without_an_execution(k: Knife) -> Found:
     k.set("JOB", k.rich.failed, attempts=4)
     return job(k.rich.failed, "attempts_monotonic")
 
 
 @listed
-def excuses_that_nobody_made(k: Knife) -> Found:
+def excuses_without_a_lost_lease(k: Knife) -> Found:
     k.set("JOB", k.rich.failed, excused=1)
     return job(k.rich.failed, "attempts_monotonic")
 
@@ -811,7 +811,7 @@ def an_index_that_is_gone(k: Knife) -> Found:
 
 
 @listed
-def a_trigger_of_somebody_elses(k: Knife) -> Found:
+def a_foreign_trigger(k: Knife) -> Found:
     """Let the ledger's writes come to nothing without a word."""
     if k.dialect == "sqlite":
         k.after = [
@@ -826,7 +826,7 @@ def a_trigger_of_somebody_elses(k: Knife) -> Found:
 
 
 @listed
-def a_rule_of_somebody_elses(k: Knife) -> Found:
+def a_foreign_rule(k: Knife) -> Found:
     """The same by a rule, which SQLite does not have: there, a trigger with a name that must be quoted."""
     if k.dialect == "sqlite":
         k.after = ['CREATE TRIGGER "My ""own""" AFTER UPDATE ON HOLDFAST_JOBS BEGIN SELECT 1; END']

@@ -141,7 +141,7 @@ def put(path: Path, url: str, clock: VirtualClock | None = None, **fields: Any) 
 # Looking
 
 
-def told(url: str, *, upto_epoch: int = 1) -> dict[str, list[dict[str, Any]]]:
+def rows_of(url: str, *, upto_epoch: int = 1) -> dict[str, list[dict[str, Any]]]:
     """Return every row that should travel, as somebody else's client reads it."""
     client = Client(url)
     try:

@@ -262,7 +262,7 @@ def test_any_history_is_told_as_it_was_seen(verbs: Verbs) -> None:
                 assert _by_place(counts_at(reading, moment, now)) == seen.counts, moment
                 for job_id, job in seen.jobs.items():
                     past = job_at(reading, job_id, moment, now)
-                    _told_truly(past, job, seen.executions[job_id])
+                    assert_past_matches(past, job, seen.executions[job_id])
                     assert list(past.journal) == seen.journals[job_id]
             assert all(job_at(reading, job_id, now, now).unknown == () for job_id in seen.jobs)
         verbs.clock.advance(100)
@@ -272,10 +272,10 @@ def test_any_history_is_told_as_it_was_seen(verbs: Verbs) -> None:
     check()
 
 
-def _told_truly(past: Past, job: Job, executions: list[Execution]) -> None:
+def assert_past_matches(past: Past, job: Job, executions: list[Execution]) -> None:
     for name in PastJob.__struct_fields__:
-        told = getattr(past.job, name)
-        assert told == (None if name in past.unknown else getattr(job, name)), name
+        value = getattr(past.job, name)
+        assert value == (None if name in past.unknown else getattr(job, name)), name
     assert len(past.executions) == len(executions)
     for then, seen in zip(past.executions, executions, strict=True):
         for name in PastExecution.__struct_fields__:
@@ -315,19 +315,19 @@ def test_a_job_at_each_moment_of_its_life(verbs: Verbs) -> None:
     verbs.work(second, Complete(second.execution.lease_token, '{"bytes":3}'))
     clock.advance(3600)
 
-    def told(moment: datetime) -> tuple[object, ...]:
+    def fields_at(moment: datetime) -> tuple[object, ...]:
         job = at(verbs, job_id, moment).job
         return job.state.value, job.version, job.attempts, job.updated_at, job.last_error_code, job.result
 
-    assert told(born) == ("pending", 1, 0, born, None, None)
-    assert told(claimed - TICK) == ("pending", 1, 0, born, None, None)
-    assert told(claimed) == ("running", 2, 1, claimed, None, None)
-    assert told(failed - TICK) == ("running", 2, 1, claimed, None, None)
-    assert told(failed) == ("pending", 4, 1, failed, "boom", None)
-    assert told(again) == ("running", 5, 2, again, "boom", None)
-    assert told(done - TICK) == ("running", 5, 2, again, "boom", None)
-    assert told(done) == ("succeeded", 6, 2, done, "boom", '{"bytes":3}')
-    assert told(clock()) == told(done)
+    assert fields_at(born) == ("pending", 1, 0, born, None, None)
+    assert fields_at(claimed - TICK) == ("pending", 1, 0, born, None, None)
+    assert fields_at(claimed) == ("running", 2, 1, claimed, None, None)
+    assert fields_at(failed - TICK) == ("running", 2, 1, claimed, None, None)
+    assert fields_at(failed) == ("pending", 4, 1, failed, "boom", None)
+    assert fields_at(again) == ("running", 5, 2, again, "boom", None)
+    assert fields_at(done - TICK) == ("running", 5, 2, again, "boom", None)
+    assert fields_at(done) == ("succeeded", 6, 2, done, "boom", '{"bytes":3}')
+    assert fields_at(clock()) == fields_at(done)
     # The retry has written another run_at over the first one, and the journal does not hold it.
     assert (at(verbs, job_id, claimed).job.run_at, at(verbs, job_id, claimed).unknown) == (None, ("run_at",))
     assert (at(verbs, job_id, failed).job.run_at, at(verbs, job_id, failed).unknown) == (retry_at, ())
@@ -458,7 +458,7 @@ def test_what_the_journal_has_lost_is_refused_and_never_guessed(verbs: Verbs, ro
     young = clock.advance(10)
     other = verbs.submit()
     clock.advance(10)
-    told_before = {moment: counted(verbs, moment) for moment in (born, claimed, done, young)}
+    counts_before = {moment: counted(verbs, moment) for moment in (born, claimed, done, young)}
     archive(verbs, old, kept_from=3, rows_stay=rows_stay)
     for moment in (born, claimed, done - TICK):
         for ask in (lambda m=moment: at(verbs, old, m), lambda m=moment: counted(verbs, m)):
@@ -468,7 +468,7 @@ def test_what_the_journal_has_lost_is_refused_and_never_guessed(verbs: Verbs, ro
             assert caught.value.context == {"at": time_text(moment), "told_from": time_text(done)}
             assert f"history before {time_text(done)} is archived" in caught.value.message
     for moment in (done, young):
-        assert counted(verbs, moment) == told_before[moment]
+        assert counted(verbs, moment) == counts_before[moment]
     past = at(verbs, old, done)
     assert (past.job.state, past.job.version, past.job.attempts, past.job.result) == ("succeeded", 3, 1, '"result"')
     assert (past.archived_before, past.unknown) == (done, ())

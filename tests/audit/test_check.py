@@ -287,12 +287,12 @@ def test_nothing_is_found_after_retention(
 def test_pages_of_any_size_find_the_same(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, batch: int) -> None:
     url, rich = rich_ledger
     corrupt(url, rich, "an_attempt_that_has_ended_and_runs")
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     with connect(url, rich_clock) as store:
-        paged = check(store, batch=batch, on_progress=lambda what, n: told.append((what, n)))
+        paged = check(store, batch=batch, on_progress=lambda what, n: reported.append((what, n)))
         assert paged == check(store)
-    assert told[-1] == ("jobs", RICH["jobs"])
-    assert len(told) == -(-RICH["jobs"] // batch)
+    assert reported[-1] == ("jobs", RICH["jobs"])
+    assert len(reported) == -(-RICH["jobs"] // batch)
 
 
 @pytest.mark.parametrize("limit", [1, 1000])

@@ -45,10 +45,10 @@ def test_a_violation_is_told_when_the_ledger_opens(
     ledger = Ledger(url, world=World(clock=rich_clock))
     heard: list[InvariantViolated] = []
     moved: list[Transition] = []
-    told = ledger.subscribe_to_violations(heard.append)
+    subscription = ledger.subscribe_to_violations(heard.append)
     others = ledger.subscribe(moved.append)
     assert ledger.job(rich.done).state == "succeeded"  # opens it, and works all the same
-    assert told.flush()
+    assert subscription.flush()
     assert others.flush()
     ledger.close()
     [event] = heard
@@ -94,15 +94,15 @@ def test_everything_is_told_by_a_check_on_the_way(rich_ledger: tuple[str, Rich],
     expected = corrupt(url, rich, "a_quarantined_job_let_out")
     with Ledger(url, world=World(clock=rich_clock)) as ledger:
         heard: list[InvariantViolated] = []
-        told = ledger.subscribe_to_violations(heard.append)
+        subscription = ledger.subscribe_to_violations(heard.append)
         report = run_steps(check_and_publish(ledger))
         assert not report.ok
-        assert told.flush()
+        assert subscription.flush()
         assert {(event.invariant, event.subject) for event in heard} == expected
         dropped = check_and_publish(ledger)
         next(dropped)
         dropped.close()
-        assert told.flush()
+        assert subscription.flush()
         assert len(heard) == len(report.violations)
 
 
@@ -111,7 +111,7 @@ def test_a_worker_checks_now_and_then(ledger_url: str) -> None:
     with Ledger(ledger_url) as ledger:
         ledger.submit("noop", {})
         heard: list[InvariantViolated] = []
-        told = ledger.subscribe_to_violations(heard.append)
+        subscription = ledger.subscribe_to_violations(heard.append)
         with ledger.store.transaction() as transaction:
             transaction.execute("INSERT INTO holdfast_counts VALUES ('ghost', 'attic', 'pending', 3)")
         worker = Worker(ledger, duties=[Duty("check-test", 0.1, lambda: check_and_publish(ledger))])
@@ -122,7 +122,7 @@ def test_a_worker_checks_now_and_then(ledger_url: str) -> None:
         finally:
             worker.stop()
             thread.join(20)
-        assert told.flush()
+        assert subscription.flush()
     assert {(event.invariant, event.subject) for event in heard} == {("counts_true", "COUNTS ghost/attic/pending")}
 
 

@@ -24,7 +24,7 @@ from holdfast.store import Store, Submission
 from holdfast.store.enforcement import Refusal
 from holdfast.store.tables import table_named
 from tests.enforcement.raw import DOOR, SHUT, Client, Hand
-from tests.governance.granting import People, approve_in_prod, asked, wanted
+from tests.governance.granting import People, approve_in_prod, requested, wanted
 from tests.support.ledgers import new_store
 
 
@@ -33,7 +33,7 @@ class Prod:
 
     def __init__(self, store: Store[Any], people: People) -> None:
         self.store, self.people = store, people
-        approve_in_prod(store, asked(store, wanted(store, "job:77")).grant_id)
+        approve_in_prod(store, requested(store, wanted(store, "job:77")).grant_id)
         with store.transaction() as transaction:
             made = transaction.jobs.submit([Submission(operation="noop", payload="{}") for _ in range(4)], actor="c")
         self.jobs = [one.job_id for one in made]
@@ -46,16 +46,16 @@ class Prod:
 
     def written(self, what: Wanted, via: dict[str, Any], approved_by: str = "bob") -> Grant:
         """Write an approved and consumed grant by hand, in legal moves."""
-        draft = asked(self.store, what, requester="mallory")
+        draft = requested(self.store, what, requester="mallory")
         mark = approval_mark(draft, self.ledger_id)
         for event, target, columns in (
             ("approve", "active", {"approved_by": approved_by, "approved_via": text(via), "move_id": mark}),
             ("consume", "consumed", {"consumed_by": "mallory", "move_id": self.hand.unique("used")}),
         ):
-            told = {"state": target, "event": event, "actor": approved_by, **columns}
-            sets = ", ".join(f"{name} = ?" for name in told)
+            values = {"state": target, "event": event, "actor": approved_by, **columns}
+            sets = ", ".join(f"{name} = ?" for name in values)
             sql = f"UPDATE holdfast_grants SET {sets}, version = version + 1 WHERE grant_id = ?"
-            assert self.client.changed(sql, *told.values(), draft.grant_id) == 1
+            assert self.client.changed(sql, *values.values(), draft.grant_id) == 1
         return draft
 
     def through_the_door(self, sql: str, *params: object) -> None:
@@ -134,7 +134,7 @@ def approved_under_a_grant_for_another_act(it: Prod) -> Grant:
 def approved_under_a_grant_for_other_jobs(it: Prod) -> Grant:
     target = f"quarantine:{candidates_hash(it.jobs[:2])}"
     what = Wanted(act=Act.RELEASE_MANY, target=target, environment="prod", executor="ann")
-    parent = approve_in_prod(it.store, asked(it.store, what).grant_id)
+    parent = approve_in_prod(it.store, requested(it.store, what).grant_id)
     release_many(it.store, it.jobs[:2], operator="ann", reason="renewed", grant_id=parent.grant_id)
     assert it.found() == set()
     under = {"grant_id": parent.grant_id, "method": "grant"}

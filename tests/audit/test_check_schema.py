@@ -166,7 +166,7 @@ def test_a_ledger_with_a_trigger_of_somebody_elses_is_not_opened_before_it_is_go
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
     url, rich = rich_ledger
-    corrupt(url, rich, "a_trigger_of_somebody_elses")
+    corrupt(url, rich, "a_foreign_trigger")
     with pytest.raises(EnforcementDriftError) as raised:
         open_store(url, rich_clock)
     assert raised.value.context == {"differs": ["mine"]}
@@ -236,13 +236,13 @@ def test_nothing_ends_internally_where_settings_are_gone(rich_ledger: tuple[str,
     lost = "DELETE FROM holdfast_meta WHERE name = 'ledger_id'"
     by_hand(url, DOOR, lost, SHUT, "UPDATE holdfast_operations SET defaults = '{'")
     for command in (["submit", "echo"], ["snapshot", "create", str(tmp_path / "s.snap")]):
-        assert (command, told_by(url, *command)) == (command, (4, "store_damaged"))
+        assert (command, exit_and_code(url, *command)) == (command, (4, "store_damaged"))
     by_hand(url, DOOR, "UPDATE holdfast_meta SET value = 'later' WHERE name = 'epoch'", SHUT)
     for command in (["stats"], ["jobs"], ["migrate"], ["init"], ["submit", "echo"]):
-        assert (command, told_by(url, *command)) == (command, (4, "store_damaged"))
+        assert (command, exit_and_code(url, *command)) == (command, (4, "store_damaged"))
 
 
-def told_by(url: str, *command: str) -> tuple[int, str]:
+def exit_and_code(url: str, *command: str) -> tuple[int, str]:
     answer = holdfast(*command, "--db", url, "--json")
     return answer.code, answer.error_code
 

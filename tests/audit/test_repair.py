@@ -96,12 +96,12 @@ def mended(store: Store[Any], before: dict[int, dict[str, Any]]) -> None:
         else:
             # Never a wrong repair: as it was, or out of the way.
             assert after[job_id]["state"] in (image["state"], JobState.QUARANTINED)
-    notes = [json.loads(row["reason"]) for row in told(store) if row["event"] == "repair"]
+    notes = [json.loads(row["reason"]) for row in maintenance_rows(store) if row["event"] == "repair"]
     assert [note["subject"] for note in notes] == [act.subject for act in done.acts if act.kind != "rewrite"]
     assert [note["before"] for note in notes] == [act.before for act in done.acts if act.kind != "rewrite"]
 
 
-def told(store: Store[Any]) -> list[dict[str, Any]]:
+def maintenance_rows(store: Store[Any]) -> list[dict[str, Any]]:
     with store.reading() as reading:
         rows = reading.maintenance.images("holdfast_journal", machine="MAINTENANCE", actor="ann")
     return sorted(rows, key=lambda row: row["seq"])
@@ -200,9 +200,9 @@ def test_a_state_that_was_edited_comes_back_from_the_journal(broken: tuple[Store
     with store.reading() as reading:
         last = reading.journal.of(rich.failed)[-1]
     assert (last.source, last.target, last.event) == ("pending", "failed", "repair")
-    assert {row["maintenance_id"] for row in told(store)} == {last.maintenance_id}
-    assert [row["event"] for row in told(store)][::3] == ["open", "shut"]
-    assert "delete" in {row["event"] for row in told(store)}  # the row is written whole
+    assert {row["maintenance_id"] for row in maintenance_rows(store)} == {last.maintenance_id}
+    assert [row["event"] for row in maintenance_rows(store)][::3] == ["open", "shut"]
+    assert "delete" in {row["event"] for row in maintenance_rows(store)}  # the row is written whole
 
 
 # ---------------------------------------------------------------------------------------------------------------------

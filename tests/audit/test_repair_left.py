@@ -193,11 +193,11 @@ def a_version_without_a_next(knife: Knife) -> None:
     knife.set_row(newest_row(knife, "JOB", knife.rich.failed), version=VERSION_MAX)
 
 
-def a_row_of_nobody(knife: Knife) -> None:
+def a_row_of_an_unknown_subject(knife: Knife) -> None:
     knife.set_row(newest_row(knife, "JOB", knife.rich.failed), subject=-1)
 
 
-@pytest.mark.parametrize("spoil", [a_version_without_a_next, a_row_of_nobody])
+@pytest.mark.parametrize("spoil", [a_version_without_a_next, a_row_of_an_unknown_subject])
 def test_a_row_that_nobody_can_have_written_is_dropped_and_its_job_quarantined(
     broken: tuple[Store[Any], Rich], spoil: Edit
 ) -> None:

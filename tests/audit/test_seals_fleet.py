@@ -364,11 +364,11 @@ def crowd(store: Store[Any], times: int) -> None:
             wait_until(lambda: enough() and len(seals(store)) >= times, 60, "each has done its part", lambda: done)
         finally:
             stop.set()
-            told = [sealer.communicate(timeout=60)[0] for sealer in sealers]
+            printed = [sealer.communicate(timeout=60)[0] for sealer in sealers]
         for one in work:
             one.result()
     assert [sealer.returncode for sealer in sealers] == [0, 0, 0]
-    assert sum(map(int, told)) == len(seals(store)) > 5
+    assert sum(map(int, printed)) == len(seals(store)) > 5
     sealed_soon(store, len(journal(store)))
     assert loose_rows(store) == []
     report = verify(store)
@@ -394,9 +394,9 @@ def test_many_sealers_of_one_file(sqlite_url: str) -> None:
             submit(store, 2)
             written += 2
             assert verify(store).ok
-        told = [sealer.communicate()[0] for sealer in sealers]
+        printed = [sealer.communicate()[0] for sealer in sealers]
         assert [sealer.returncode for sealer in sealers] == [0, 0]
-        assert sum(map(int, told)) == len(seals(store)) > 0
+        assert sum(map(int, printed)) == len(seals(store)) > 0
         seal(store)
         assert len(journal(store)) == written
         assert loose_rows(store) == []

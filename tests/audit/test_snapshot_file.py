@@ -423,11 +423,11 @@ def test_a_name_that_was_taken_meanwhile_is_not_replaced(
         with store.transaction() as transaction:
             transaction.settings.set("x", "y")
 
-        def somebody_else(*_: object) -> None:
+        def another_process(*_: object) -> None:
             path.write_text("mine")
 
         with pytest.raises(FileThereError):
-            create(store, path, progress=somebody_else)
+            create(store, path, progress=another_process)
     assert path.read_text() == "mine"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
 

@@ -30,7 +30,7 @@ from holdfast.core.errors import (
 from holdfast.store import Declared, Lease, Submission, connect, create_store, open_store
 from holdfast.store.tables import TABLES, table_named
 from holdfast.testing import VirtualClock
-from tests.audit.snapshots import NewUrl, forge, full_at_rest, many, pack, put, taken, told
+from tests.audit.snapshots import NewUrl, forge, full_at_rest, many, pack, put, rows_of, taken
 from tests.enforcement.raw import Client
 from tests.enforcement.schema import everything_in
 
@@ -342,7 +342,7 @@ def _commits_again(rows: list[list[Any]]) -> None:
     next(row for row in rows if row[0] == "jobs" and row[status] == "DONE")[status] = "IN_PROGRESS"
 
 
-def _told_twice(rows: list[list[Any]]) -> None:
+def _journal_row_twice(rows: list[list[Any]]) -> None:
     last = [row for row in rows if row[0] == "journal"][-1]
     rows.append([last[0], last[1] + 1, *last[2:]])
 
@@ -358,7 +358,7 @@ def test_rows_that_the_database_refuses_leave_nothing_behind(
         (_orphan, "aborted"),
         (_no_call, "jobs"),
         (_commits_again, "jobs"),
-        (_told_twice, "journal"),
+        (_journal_row_twice, "journal"),
     ):
         forged = forge(tmp_path / change.__name__, snapshot, change)
         with pytest.raises(SnapshotInvalidError) as caught:
@@ -468,7 +468,7 @@ def test_partitions_are_there_for_all_the_numbers(new_url: NewUrl, tmp_path: Pat
         transaction.execute("UPDATE sqlite_sequence SET seq = 31000000 WHERE name = 'holdfast_journal'")
         transaction.jobs.submit([Submission(operation="noop", payload="{}", key="late")])
     put(taken(old, tmp_path / "a"), pg_url)
-    assert [row["seq"] for row in told(pg_url)["journal"]] == [1, 31000001]
+    assert [row["seq"] for row in rows_of(pg_url)["journal"]] == [1, 31000001]
     with open_store(pg_url) as store:  # opening compares the triggers and indexes of every partition
         assert len(store.upkeep.tables_beside()) == 0
         with store.transaction() as transaction:

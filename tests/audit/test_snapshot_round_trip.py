@@ -34,8 +34,8 @@ from tests.audit.snapshots import (
     full_at_rest,
     make_full,
     put,
+    rows_of,
     taken,
-    told,
     work,
 )
 
@@ -61,7 +61,7 @@ def test_a_ledger_at_rest_arrives_as_it_was(source: str, target: str, new_url: N
     snapshot = taken(old, tmp_path / "a.snapshot", clock)
     made = put(snapshot, new, clock)
     assert (made.epoch, made.expired, made.finished) == (2, 0, 0)
-    before, after = told(old), told(new)
+    before, after = rows_of(old), rows_of(new)
     assert after == before
     empty = {table for table, rows in before.items() if not rows}
     assert empty == {"archives", "slots", "unique", "waits", "after"}  # no job runs; the last three have their own test
@@ -184,7 +184,7 @@ def test_work_goes_on_after_a_restore(source: str, target: str, new_url: NewUrl,
     old, new = new_url(source), new_url(target)
     full_at_rest(old, clock)
     put(taken(old, tmp_path / "a.snapshot", clock), new, clock)
-    before = told(old)
+    before = rows_of(old)
     greatest = max(row["job_id"] for row in before["jobs"])
     tokens = [row["lease_token"] or 0 for table in ("jobs", "aborted") for row in before[table]]
     with open_store(new, clock) as store:
@@ -212,7 +212,7 @@ def test_work_goes_on_after_a_restore(source: str, target: str, new_url: NewUrl,
 
 
 def by_key(url: str, key: str) -> int:
-    [job_id] = [row["job_id"] for row in told(url)["calls"] if row["key"] == key]
+    [job_id] = [row["job_id"] for row in rows_of(url)["calls"] if row["key"] == key]
     return int(job_id)
 
 
@@ -257,7 +257,7 @@ def test_there_and_back_again(kind: str, new_url: NewUrl, tmp_path: Path) -> Non
     assert [one.epoch for one in sealed] == [1, 2]
     made = put(taken(between, tmp_path / "2", clock), last, clock)
     assert made.epoch == 3
-    assert told(last, upto_epoch=2) == told(between, upto_epoch=2)
+    assert rows_of(last, upto_epoch=2) == rows_of(between, upto_epoch=2)
     compared = diff(first, last)
     # What was sealed meanwhile is the only difference: the same rows, and a seal over those of the first epoch.
     assert {name: table.only_b for name, table in compared.tables.items()} == {"seals": 1}
@@ -327,7 +327,7 @@ def test_a_snapshot_is_of_one_moment_while_others_write(kind: str, new_url: NewU
         found = verify(tmp_path / f"{n}.snapshot")
         new = new_url("sqlite")
         put(tmp_path / f"{n}.snapshot", new)
-        rows = told(new)
+        rows = rows_of(new)
         sizes.append(len(rows["jobs"]))
         assert len(rows["jobs"]) % 10 == 0
         births = [row for row in rows["journal"] if (row["machine"], row["version"]) == ("JOB", 1)]

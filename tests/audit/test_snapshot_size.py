@@ -23,10 +23,10 @@ MEMORY_MB_MAX = 200
 def test_a_ledger_moves_there_and_back(jobs: int, worked: int, new_url: NewUrl, tmp_path: Path, pg_url: str) -> None:
     first, last = new_url("sqlite"), new_url("sqlite")
     many(first, jobs, worked=worked)
-    told = moved(tmp_path, first, pg_url, last, timeout_s=3000)
-    assert (told["differing"], told["epoch"]) == ([], 3)
-    assert told["rows"] == 3 * jobs + 2 * worked + 4  # calls, jobs, their birth, and two more moves; settings
-    assert told["memory_mb"] < MEMORY_MB_MAX
+    summary = moved(tmp_path, first, pg_url, last, timeout_s=3000)
+    assert (summary["differing"], summary["epoch"]) == ([], 3)
+    assert summary["rows"] == 3 * jobs + 2 * worked + 4  # calls, jobs, their birth, and two more moves; settings
+    assert summary["memory_mb"] < MEMORY_MB_MAX
     with open_store(last) as store:
         assert counts(store) == {
             ("noop", "default", "pending"): jobs - worked,
@@ -41,6 +41,6 @@ def test_large_payloads_are_not_gathered(new_url: NewUrl, tmp_path: Path, pg_url
         for n in range(40):
             payload = f'"{n:02d}{"x" * (1 << 20)}"'
             transaction.jobs.submit([Submission(operation="noop", payload=payload, key=f"k{n}")])
-    told = moved(tmp_path, first, pg_url, last)
-    assert (told["differing"], told["rows"]) == ([], 124)
-    assert told["memory_mb"] < 100  # some 75 to begin with; 40 MB of payloads at once would be 120
+    summary = moved(tmp_path, first, pg_url, last)
+    assert (summary["differing"], summary["rows"]) == ([], 124)
+    assert summary["memory_mb"] < 100  # some 75 to begin with; 40 MB of payloads at once would be 120

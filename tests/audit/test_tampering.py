@@ -278,13 +278,14 @@ def test_a_row_inserted_among_the_numbers_of_its_block(scene: Scene) -> None:
 @pytest.mark.req("G-23")
 @pytest.mark.parametrize("one, other, differing", [(18, 23, [3]), (1, 40, [1, 5]), (8, 9, [1, 2])])
 def test_two_rows_that_changed_places(scene: Scene, one: int, other: int, differing: list[int]) -> None:
-    told = ("machine", "subject", "version", "source", "target", "event", "actor", "reason", "move_id", "at")
+    columns = ("machine", "subject", "version", "source", "target", "event", "actor", "reason", "move_id", "at")
     rows = {
-        seq: scene.run(f"SELECT {', '.join(told)} FROM holdfast_journal WHERE seq = ?", seq)[0] for seq in (one, other)
+        seq: scene.run(f"SELECT {', '.join(columns)} FROM holdfast_journal WHERE seq = ?", seq)[0]
+        for seq in (one, other)
     }
     scene.set(one, version=1_000)  # so that they never are the same
-    scene.set(other, **dict(zip(told, rows[one], strict=True)))
-    scene.set(one, **dict(zip(told, rows[other], strict=True)))
+    scene.set(other, **dict(zip(columns, rows[one], strict=True)))
+    scene.set(one, **dict(zip(columns, rows[other], strict=True)))
     assert scene.found() == [("block_differs", n, *block(n)) for n in differing]
 
 

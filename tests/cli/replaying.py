@@ -71,14 +71,14 @@ def replay(url: str, *arguments: str) -> Outcome:
     return holdfast("replay", arguments[0], "--db", url, *arguments[1:])
 
 
-def refused(told: Outcome) -> tuple[int, str, Any]:
+def refused(outcome: Outcome) -> tuple[int, str, Any]:
     """The exit code, the error's code, and the guard or the path that it names."""
-    code = told.error_code
-    context = told.json["context"]
-    return told.code, code, context.get("guard_type") or context.get("path") or context.get("flag")
+    code = outcome.error_code
+    context = outcome.json["context"]
+    return outcome.code, code, context.get("guard_type") or context.get("path") or context.get("flag")
 
 
-def told_by(err: str) -> dict[str, int]:
+def counters_in(err: str) -> dict[str, int]:
     """Return the counters that the console was told, each with its labels."""
     found: dict[str, int] = {}
     decoder, at = json.JSONDecoder(), 0

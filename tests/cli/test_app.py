@@ -118,8 +118,8 @@ def test_an_interrupt_ends_it_quietly(sqlite_ledger: str, monkeypatch: pytest.Mo
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("holdfast.cli.commands.submit._read", interrupt)
-    told = holdfast("submit", "noop", "-", "--json", "--db", sqlite_ledger)
-    assert (told.code, told.json["error_code"]) == (130, "interrupted")
+    outcome = holdfast("submit", "noop", "-", "--json", "--db", sqlite_ledger)
+    assert (outcome.code, outcome.json["error_code"]) == (130, "interrupted")
     people = holdfast("submit", "noop", "-", "--db", sqlite_ledger)
     assert (people.code, people.out) == (130, "")
     assert people.err.endswith("(interrupted)\n")
@@ -139,10 +139,10 @@ def broken(monkeypatch: pytest.MonkeyPatch, error: Exception, *mode: str) -> Out
 
 
 def test_an_unexpected_error_is_told_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = broken(monkeypatch, RuntimeError("password=hunter2"), "--json")
-    assert (told.code, told.error_code) == (1, "internal")
-    assert told.json["context"]["exception"] == "builtins.RuntimeError"
-    assert "hunter2" not in told.out
+    outcome = broken(monkeypatch, RuntimeError("password=hunter2"), "--json")
+    assert (outcome.code, outcome.error_code) == (1, "internal")
+    assert outcome.json["context"]["exception"] == "builtins.RuntimeError"
+    assert "hunter2" not in outcome.out
     people = broken(monkeypatch, RuntimeError("password=hunter2"))
     assert (people.code, people.out, people.error_code) == (1, "", "internal")
     assert "HOLDFAST_DEBUG" in people.err
@@ -150,8 +150,8 @@ def test_an_unexpected_error_is_told_without_its_text(monkeypatch: pytest.Monkey
 
 
 def test_a_broken_promise_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = broken(monkeypatch, BrokenError("a job was leased that could not be claimed"), "--json")
-    assert (told.code, told.error_code) == (1, "broken")
+    outcome = broken(monkeypatch, BrokenError("a job was leased that could not be claimed"), "--json")
+    assert (outcome.code, outcome.error_code) == (1, "broken")
 
 
 def test_debugging_shows_the_traceback(sqlite_ledger: str) -> None:

@@ -121,8 +121,8 @@ def test_history_that_is_archived_is_said_to_be(history: str) -> None:
             "UPDATE holdfast_jobs SET history_from = 6 WHERE job_id = 2",
         ):
             transaction.execute(text)
-    told = holdfast("show", "2", "--at", last, "--db", history, "--json").json
-    assert (told["job"]["state"], told["archived_before"]) == ("failed", last)
+    answer = holdfast("show", "2", "--at", last, "--db", history, "--json").json
+    assert (answer["job"]["state"], answer["archived_before"]) == ("failed", last)
     instant = last.replace("T", " ").removesuffix("Z")
     people = holdfast("show", "2", "--at", last, "--db", history).out
     assert instant in people.splitlines()[-1]

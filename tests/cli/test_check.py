@@ -19,9 +19,9 @@ def count_wrongly(url: str) -> None:
 @pytest.mark.req("G-06", "G-27")
 def test_nothing_wrong(history: str) -> None:
     before = everything_in(history)
-    asked = holdfast("check", "--db", history, "--json")
-    assert asked.code == 0
-    value = asked.json
+    outcome = holdfast("check", "--db", history, "--json")
+    assert outcome.code == 0
+    value = outcome.json
     assert (value["ok"], value["violations"], value["more"]) == (True, [], False)
     assert (value["checked"]["jobs"], value["checked"]["executions"]) == (5, 4)
     rows = value["checked"]["journal"]
@@ -35,10 +35,10 @@ def test_nothing_wrong(history: str) -> None:
 @pytest.mark.req("G-06", "G-27")
 def test_what_is_wrong_is_listed_and_the_exit_code_says_so(history: str) -> None:
     count_wrongly(history)
-    asked = holdfast("check", "--db", history, "--json")
-    assert asked.code == 1
-    assert asked.json["ok"] is False
-    [found] = asked.json["violations"]
+    outcome = holdfast("check", "--db", history, "--json")
+    assert outcome.code == 1
+    assert outcome.json["ok"] is False
+    [found] = outcome.json["violations"]
     assert "3" in found.pop("detail")
     assert [found] == [
         {
@@ -87,9 +87,9 @@ def test_a_ledger_that_other_commands_refuse_can_be_checked(history: str) -> Non
     name = drop_a_trigger(history)
     assert holdfast("jobs", "--db", history).error_code == "enforcement_drift"
     for flags in ((), ("--cheap",)):
-        asked = holdfast("check", *flags, "--db", history, "--json")
-        assert asked.code == 1
-        assert [(v["invariant"], v["subject"]) for v in asked.json["violations"]] == [
+        outcome = holdfast("check", *flags, "--db", history, "--json")
+        assert outcome.code == 1
+        assert [(v["invariant"], v["subject"]) for v in outcome.json["violations"]] == [
             ("enforcement", f"TRIGGER {name}")
         ]
     said = holdfast("check", "--db", history)
@@ -103,10 +103,10 @@ def test_a_warning_is_shown_and_is_no_error(history: str) -> None:
         history,
         "UPDATE holdfast_jobs SET lease_expires_at = '2020-01-01T00:00:00.000000Z' WHERE lease_expires_at IS NOT NULL",
     )
-    asked = holdfast("check", "--db", history, "--json")
-    assert asked.code == 0
-    assert asked.json["ok"] is True
-    [found] = asked.json["violations"]
+    outcome = holdfast("check", "--db", history, "--json")
+    assert outcome.code == 0
+    assert outcome.json["ok"] is True
+    [found] = outcome.json["violations"]
     assert (found["invariant"], found["subject"], found["severity"]) == (
         "lease_overdue",
         "EXECUTION 4000001",
@@ -122,8 +122,8 @@ def test_more_than_the_limit_is_said(history: str) -> None:
     execute(
         history, "INSERT INTO holdfast_counts (operation, queue, state, n) VALUES ('ghost', 'cellar', 'pending', 1)"
     )
-    asked = holdfast("check", "--limit", "1", "--db", history, "--json")
-    assert (asked.code, len(asked.json["violations"]), asked.json["more"]) == (1, 1, True)
+    outcome = holdfast("check", "--limit", "1", "--db", history, "--json")
+    assert (outcome.code, len(outcome.json["violations"]), outcome.json["more"]) == (1, 1, True)
     assert "--limit" in holdfast("check", "--limit", "1", "--db", history).out
 
 
@@ -131,11 +131,11 @@ def test_a_schema_of_its_own(pg_url: str) -> None:
     execute(pg_url, "CREATE SCHEMA work")
     assert holdfast("init", "--db", pg_url, "--schema", "work").code == 0
     assert holdfast("submit", "noop", "--db", pg_url, "--schema", "work").code == 0
-    asked = holdfast("check", "--db", pg_url, "--schema", "work", "--json")
-    assert asked.json["checked"] == {"jobs": 1, "executions": 0, "journal": 1}
+    outcome = holdfast("check", "--db", pg_url, "--schema", "work", "--json")
+    assert outcome.json["checked"] == {"jobs": 1, "executions": 0, "journal": 1}
     execute(pg_url, "DROP INDEX work.holdfast_calls_key")
-    asked = holdfast("check", "--db", pg_url, "--schema", "work", "--json")
-    assert [v["subject"] for v in asked.json["violations"]] == ["INDEX holdfast_calls_key"]
+    outcome = holdfast("check", "--db", pg_url, "--schema", "work", "--json")
+    assert [v["subject"] for v in outcome.json["violations"]] == ["INDEX holdfast_calls_key"]
     missing = holdfast("check", "--db", pg_url, "--json")
     assert (missing.code, missing.error_code) == (4, "not_a_ledger")
 

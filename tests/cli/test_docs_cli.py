@@ -41,11 +41,11 @@ def named(cell: str) -> Iterator[str]:
 
 def test_the_page_names_every_command_and_no_other() -> None:
     table = PAGE.split("|---|---|\n", 1)[1].split("\n\n", 1)[0]
-    told = [
+    documented = [
         line for row in table.splitlines() for line in named(row.replace("\\|", "¦").split("|")[1].replace("¦", "|"))
     ]
     there = [path for name, command in EVERY.items() for path in paths(command, name)]
-    assert sorted(told) == sorted(there)
+    assert sorted(documented) == sorted(there)
 
 
 def test_the_page_names_the_commands_of_nodd_replay() -> None:

@@ -69,8 +69,8 @@ def test_the_policy_is_set_bit_by_bit_and_shown(ledger: str, folder: Path) -> No
 def test_a_policy_that_cannot_be_read_is_written_anew(ledger: str, text: str) -> None:
     with open_store(ledger) as store, store.transaction() as transaction:
         transaction.settings.set("retention", text)
-    for asked in ([], ["--show"], ["--dry-run"]):
-        refused = holdfast("gc", *asked, "--db", ledger, "--json")
+    for flags in ([], ["--show"], ["--dry-run"]):
+        refused = holdfast("gc", *flags, "--db", ledger, "--json")
         assert (refused.code, refused.error_code) == (2, "bad_input")
     expected = {**OFF, "finished_s": 86400.0}
     assert holdfast("gc", "--set", "finished=1d", "--db", ledger, "--json").json == expected

@@ -64,10 +64,10 @@ def keys(tmp_path: Path) -> Path:
 @pytest.mark.req("L-12")
 def test_a_grant_from_request_to_use(empty_url: str) -> None:
     run = made(empty_url, "stage")
-    asked = run("grant", "request", *REPAIR, "--plan", "ab" * 32, "--ttl", "30m", "--as", "ann", "--json")
-    assert (asked.code, list(asked.json)) == (0, FIELDS)
-    told = asked.json
-    assert {name: told[name] for name in FIELDS[:16]} == {
+    outcome = run("grant", "request", *REPAIR, "--plan", "ab" * 32, "--ttl", "30m", "--as", "ann", "--json")
+    assert (outcome.code, list(outcome.json)) == (0, FIELDS)
+    answer = outcome.json
+    assert {name: answer[name] for name in FIELDS[:16]} == {
         "grant_id": 1, "state": "draft", "version": 1, "action": "ledger.repair", "target": "ledger",
         "environment": "stage", "executor": "ann", "actions": ["ledger.repair"], "plan": "ab" * 32, "manifest": None,
         "rollback_plan": "restore", "requested_by": "ann", "approved_by": None, "approved_via": None,
@@ -115,10 +115,10 @@ def test_elsewhere_that_is_refused_and_nothing_is_asked_for(sqlite_url: str, env
 
 
 def test_a_draft_says_what_comes_next(stage: On, sqlite_url: str) -> None:
-    asked = stage("grant", "request", *REPAIR)
+    outcome = stage("grant", "request", *REPAIR)
     approve = f"holdfast grant approve {at(sqlite_url)} 1 --as NAME"
-    assert asked.tells("rant 1", "draft")
-    assert asked.out.endswith(f": {approve}\n")
+    assert outcome.tells("rant 1", "draft")
+    assert outcome.out.endswith(f": {approve}\n")
     again = stage("grant", "request", *REPAIR, "--json")
     assert (again.code, again.error_code, again.json["context"]["grant_id"]) == (3, "grant_exists", 1)
 
@@ -155,8 +155,8 @@ def test_a_wildcard_is_refused_by_its_code(dev: On) -> None:
 
 
 def test_the_exact_set_of_actions_is_kept(dev: On) -> None:
-    asked = dev("grant", "request", *REPAIR, "--actions", "b, a,b", "--manifest", "m", "--json").json
-    assert (asked["actions"], asked["manifest"]) == (["a", "b"], "m")
+    answer = dev("grant", "request", *REPAIR, "--actions", "b, a,b", "--manifest", "m", "--json").json
+    assert (answer["actions"], answer["manifest"]) == (["a", "b"], "m")
 
 
 @pytest.mark.parametrize("command", ["show", "approve", "sign", "revoke"])

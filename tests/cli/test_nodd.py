@@ -16,7 +16,7 @@ from holdfast.nodd import samples
 from holdfast.nodd.queues import WAIT_S
 from holdfast.store import open_store
 from tests.cli.commands import PROGRAM, holdfast
-from tests.cli.replaying import told_by
+from tests.cli.replaying import counters_in
 from tests.nodd.aws import Cloud
 from tests.nodd.aws import cloud as cloud  # noqa: PLC0414 - a fixture
 from tests.nodd.messages import GFS, chunk, event, record
@@ -82,12 +82,12 @@ def test_it_is_told_how_each_attempt_ended(ledger: str, cloud: Cloud) -> None:
     now = datetime.now(UTC)
     for hour, (data, announced) in enumerate(((GRIB, now), (GRIB[:-1], now), (None, now), (None, now - timedelta(1)))):
         key = f"{GFS[:-3]}10{hour}"
-        told: dict[str, Any] = {"eventTime": f"{announced:%Y-%m-%dT%H:%M:%S.000Z}"}
+        fields: dict[str, Any] = {"eventTime": f"{announced:%Y-%m-%dT%H:%M:%S.000Z}"}
         if data is not None:
             cloud.s3.put_object(Bucket=BUCKET, Key=key, Body=data, ACL="public-read")
             etag = cloud.s3.head_object(Bucket=BUCKET, Key=key)["ETag"].strip('"')
-            told |= {"size": len(data), "eTag": etag}
-        assert holdfast("nodd", "admit", "--db", ledger, stdin=event(record(key=key, **told)).encode()).code == 0
+            fields |= {"size": len(data), "eTag": etag}
+        assert holdfast("nodd", "admit", "--db", ledger, stdin=event(record(key=key, **fields)).encode()).code == 0
     run = ("nodd", "run", "--until-idle", "--endpoint", cloud.endpoint, "--db", ledger)
     ended = {**ENDS, "succeeded": 1, "retried": 1, "quarantined": 1, "given_back": 1}
     done = holdfast(*run, "--json")
@@ -128,8 +128,8 @@ def test_only_what_sns_has_signed_is_taken_if_that_is_asked_for(ledger: str, clo
     assert holdfast(*run, "--verify-sns").json == {"fates": {"rejected": 1}, "executions": 0, "ended": ENDS}
     assert holdfast("nodd", "rejected", "--replay", "--db", ledger, "--json").json == []
     replay = ("nodd", "rejected", "--replay", "--code", "signature_missing", "--db", ledger, "--json")
-    told = holdfast(*replay)
-    assert [one["fate"] for one in told.json] == ["admitted"]
+    outcome = holdfast(*replay)
+    assert [one["fate"] for one in outcome.json] == ["admitted"]
 
 
 def test_a_message_is_deleted_after_its_work_if_that_is_asked_for(ledger: str, cloud: Cloud) -> None:
@@ -158,15 +158,15 @@ def test_a_message_is_deleted_after_its_work_if_that_is_asked_for(ledger: str, c
             [found] = holdfast("nodd", "records", "--db", ledger, "--json").json
         finally:
             running.terminate()
-        told = time.monotonic()
+        terminated_at = time.monotonic()
         assert running.wait(60) == 0
-        assert time.monotonic() - told < WAIT_S  # it does not wait until the queue has answered
+        assert time.monotonic() - terminated_at < WAIT_S  # it does not wait until the queue has answered
     assert (found["status"], _messages(cloud, url)) == ("succeeded", 0)
 
 
 def _messages(cloud: Cloud, url: str) -> int:
-    told = cloud.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    return sum(int(told[f"ApproximateNumberOfMessages{which}"]) for which in ("", "NotVisible"))
+    attributes = cloud.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    return sum(int(attributes[f"ApproximateNumberOfMessages{which}"]) for which in ("", "NotVisible"))
 
 
 @pytest.mark.parametrize(
@@ -194,20 +194,20 @@ def test_the_doctor_of_a_silent_ledger_has_nothing_to_say(sqlite_ledger: str) ->
 @pytest.mark.req("K-60", "K-61")
 def test_admission_and_a_drain_tell_what_they_did(ledger: str, cloud: Cloud) -> None:
     lines = "\n".join([event(record()), event(record()), event(record(key="x"))])
-    told = holdfast("nodd", "admit", "--telemetry", "console", "--db", ledger, "--json", stdin=lines.encode())
-    assert [one["fate"] for one in json.loads(told.out)] == ["admitted", "duplicate", "ignored"]
-    assert told_by(told.err) == {
+    outcome = holdfast("nodd", "admit", "--telemetry", "console", "--db", ledger, "--json", stdin=lines.encode())
+    assert [one["fate"] for one in json.loads(outcome.out)] == ["admitted", "duplicate", "ignored"]
+    assert counters_in(outcome.err) == {
         "messages_parsed_total dataset=gfs status=ok": 2,
         "messages_parsed_total dataset=unknown status=ignored": 1,
     }
     dead, _ = cloud.queue()
     cloud.sqs.send_message(QueueUrl=dead, MessageBody="garbage")
-    told = holdfast(
+    outcome = holdfast(
         "nodd", "drain-dlq", "--queue", dead, "--reason", "INC-7", "--telemetry", "console", "--endpoint",
         cloud.endpoint, "--db", ledger, "--json",
     )  # fmt: skip
-    assert json.loads(told.out)["fates"] == {"rejected": 1}
-    assert told_by(told.err) == {
+    assert json.loads(outcome.out)["fates"] == {"rejected": 1}
+    assert counters_in(outcome.err) == {
         "dlq_messages_total dataset=unknown env=dev queue=nodd-dlq": 1,
         "dlq_reprocessed_total ": 1,
     }
@@ -233,8 +233,8 @@ def test_to_read_a_rejected_message_again_is_no_delivery(ledger: str) -> None:
 def test_a_snapshot_says_what_is_not_in_it_and_a_ledger_without_it_is_refused(ledger: str, tmp_path: Path) -> None:
     holdfast("nodd", "admit", "--db", ledger, stdin=event(record()).encode())
     file, copy = str(tmp_path / "a.snapshot"), str(tmp_path / "copy.db")
-    told = holdfast("snapshot", "create", file, "--db", ledger, "--json").json
-    assert "nodd_units" in {name.rpartition(".")[2] for name in told["not_in_it"]}
+    answer = holdfast("snapshot", "create", file, "--db", ledger, "--json").json
+    assert "nodd_units" in {name.rpartition(".")[2] for name in answer["not_in_it"]}
     assert holdfast("snapshot", "restore", file, "--db", copy, "--json").code == 0
     for command in (("records",), ("run", "--until-idle"), ("rejected",), ("doctor",)):
         refused = holdfast("nodd", *command, "--db", copy, "--json")

@@ -29,8 +29,8 @@ def test_nothing_wrong(ledger: str) -> None:
     assert "nodd" not in holdfast("check", "--db", ledger).out
     admitted(ledger)
     before = everything_in(ledger)
-    asked = holdfast("nodd", "check", "--db", ledger, "--json")
-    assert (asked.code, asked.json) == (0, {"ok": True, "violations": [], "checked": CHECKED, "more": False})
+    outcome = holdfast("nodd", "check", "--db", ledger, "--json")
+    assert (outcome.code, outcome.json) == (0, {"ok": True, "violations": [], "checked": CHECKED, "more": False})
     people = holdfast("nodd", "check", "--db", ledger)
     assert people.tells("1 units", "0 provenance", "0 items", "0 observations", "1 rejected")
     assert everything_in(ledger) == before
@@ -40,9 +40,9 @@ def test_nothing_wrong(ledger: str) -> None:
 
 def test_what_is_wrong_is_listed_and_the_exit_code_says_so(ledger: str) -> None:
     execute(admitted(ledger), "UPDATE nodd_units SET attempts_before = 3")
-    asked = holdfast("nodd", "check", "--db", ledger, "--json")
-    assert asked.code == 1
-    [found] = asked.json["violations"]
+    outcome = holdfast("nodd", "check", "--db", ledger, "--json")
+    assert outcome.code == 1
+    [found] = outcome.json["violations"]
     assert found == {
         "invariant": "replacements_carry_on",
         "subject": f"UNIT {WAL_ID}",
@@ -60,17 +60,17 @@ def test_what_is_wrong_is_listed_and_the_exit_code_says_so(ledger: str) -> None:
     assert head.split() == ["SUBJECT", "INVARIANT", "SEVERITY", "DETAIL"]
     assert re.split(r" {2,}", row.rstrip()) == [found["subject"], found["invariant"], "error", found["detail"]]
     meaning = BY_NAME["replacements_carry_on"]
-    told = f"replacements_carry_on  {meaning.meaning} Remedy: {meaning.remedy}."
-    assert told in [line.rstrip() for line in rest]
+    explained = f"replacements_carry_on  {meaning.meaning} Remedy: {meaning.remedy}."
+    assert explained in [line.rstrip() for line in rest]
     assert rest[-1].startswith("next:  ")
     assert f"`holdfast check {at(ledger)}`" in rest[-1]
 
 
 def test_a_warning_is_shown_and_is_no_error(ledger: str) -> None:
     execute(admitted(ledger), "UPDATE nodd_counts SET n = 7 WHERE fate = 'admitted'")
-    asked = holdfast("nodd", "check", "--db", ledger, "--json")
-    assert (asked.code, asked.json["ok"]) == (0, True)
-    [found] = asked.json["violations"]
+    outcome = holdfast("nodd", "check", "--db", ledger, "--json")
+    assert (outcome.code, outcome.json["ok"]) == (0, True)
+    [found] = outcome.json["violations"]
     assert (found["subject"], found["severity"]) == ("COUNTS gfs/admitted", "warning")
     assert found["evidence"] == {"kind": "count", "dataset": "gfs", "counted": 7, "found": 1}
 
@@ -124,5 +124,5 @@ def test_a_schema_of_its_own(pg_url: str) -> None:
     holdfast("nodd", "admit", *place, stdin=event(record()).encode())
     assert holdfast("nodd", "check", *place, "--json").json["checked"]["units"] == 1
     execute(pg_url, "DROP TABLE work.nodd_observations")
-    asked = holdfast("nodd", "check", *place, "--json")
-    assert (asked.code, [one["subject"] for one in asked.json["violations"]]) == (1, ["TABLE nodd_observations"])
+    outcome = holdfast("nodd", "check", *place, "--json")
+    assert (outcome.code, [one["subject"] for one in outcome.json["violations"]]) == (1, ["TABLE nodd_observations"])

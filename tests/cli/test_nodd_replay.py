@@ -19,12 +19,12 @@ from tests.cli.replaying import (
     NODD_SPEC,
     SINCE,
     WINDOW,
+    counters_in,
     failed_jobs,
     nodd,
     refused,
     states_of,
     sum_of,
-    told_by,
     written,
 )
 
@@ -80,7 +80,7 @@ def test_what_is_selected_for_a_mode_is_rehearsed_in_that_mode(empty_url: str, t
     rehearsed = nodd("dry-run", *wanted, "--json", env=here).json
     from_spec = nodd("from-spec", spec, "--dry-run", "--json", env=here).json
     hashes = ("selection_hash", "candidates_hash")
-    assert [[told[name] for name in hashes] for told in (rehearsed, from_spec)] == [[selected[n] for n in hashes]] * 2
+    assert [[plan[name] for name in hashes] for plan in (rehearsed, from_spec)] == [[selected[n] for n in hashes]] * 2
     assert nodd("select", *NODD_GOES, "--mode", "sideways", "--json", env=here).error_code == "bad_input"
 
 
@@ -108,8 +108,8 @@ def test_the_whole_way(empty_url: str, tmp_path: Path) -> None:
 @pytest.mark.req("K-52")
 def test_flags_win_over_variables(lite: str) -> None:
     elsewhere = {"KFM_ENV": "prod", "KFM_WAL_DSN": "/nowhere/at/all.db"}
-    told = nodd("select", *NODD_GOES, "--env", "dev", "--db", lite, "--json", env=elsewhere)
-    assert told.json["total"] == 5
+    outcome = nodd("select", *NODD_GOES, "--env", "dev", "--db", lite, "--json", env=elsewhere)
+    assert outcome.json["total"] == 5
     assert nodd("--wal-dsn", lite, "--env", "dev", "select", *NODD_GOES, "--json", env=elsewhere).json["total"] == 5
     assert refused(nodd("select", *NODD_GOES, "--db", lite, "--json", env=elsewhere))[1] == "env_mismatch"
     assert nodd("select", *NODD_GOES, "--env", "dev", "--json", env=elsewhere).error_code == "store_unavailable"
@@ -121,19 +121,19 @@ def test_the_other_commands_variables_are_not_its_own(lite: str) -> None:
 
 
 def test_a_ledger_is_asked_for_by_the_names_that_are_read() -> None:
-    told = nodd("select", "--env", "dev", *NODD_GOES, "--json", env={"HOLDFAST_URL": "x.db"})
-    assert (told.code, told.error_code) == (2, "url_invalid")
-    assert told.json["context"]["next_step"] == "Give --wal-dsn with a file or a URL, or set KFM_WAL_DSN."
-    told = holdfast("replay", "select", *GOES, "--json")
-    assert told.json["context"]["next_step"] == "Give --db with a file or a URL, or set HOLDFAST_URL."
+    outcome = nodd("select", "--env", "dev", *NODD_GOES, "--json", env={"HOLDFAST_URL": "x.db"})
+    assert (outcome.code, outcome.error_code) == (2, "url_invalid")
+    assert outcome.json["context"]["next_step"] == "Give --wal-dsn with a file or a URL, or set KFM_WAL_DSN."
+    outcome = holdfast("replay", "select", *GOES, "--json")
+    assert outcome.json["context"]["next_step"] == "Give --db with a file or a URL, or set HOLDFAST_URL."
 
 
 def test_a_wal_id_that_no_record_has(lite: str) -> None:
     unknown = "d1e6671d-0363-5ed1-9595-12646b8bdf50"
-    told = nodd("inspect", unknown, "--env", "dev", "--db", lite, "--json")
-    assert (told.code, told.error_code) == (1, "record_not_found")
-    assert unknown in told.json["error_message"]
-    assert told.json["context"]["next_step"] == f"List the records with `holdfast nodd records {at(lite)}`."
+    outcome = nodd("inspect", unknown, "--env", "dev", "--db", lite, "--json")
+    assert (outcome.code, outcome.error_code) == (1, "record_not_found")
+    assert unknown in outcome.json["error_message"]
+    assert outcome.json["context"]["next_step"] == f"List the records with `holdfast nodd records {at(lite)}`."
     run = nodd("inspect", "replay-none", "--env", "dev", "--db", lite, "--json")
     assert run.error_code == "record_not_found"
     assert "replay-none" in run.json["error_message"]
@@ -142,8 +142,8 @@ def test_a_wal_id_that_no_record_has(lite: str) -> None:
 def test_a_dry_run_and_a_run_at_once(lite: str, tmp_path: Path) -> None:
     before = sum_of(lite)
     for flags in (("--dry-run", "--run"), ("--run", "--dry-run", "--confirm")):
-        told = nodd("from-spec", written(tmp_path, NODD_SPEC), *flags, "--env", "dev", "--db", lite, "--json")
-        assert refused(told) == (2, "bad_input", "--run")
+        outcome = nodd("from-spec", written(tmp_path, NODD_SPEC), *flags, "--env", "dev", "--db", lite, "--json")
+        assert refused(outcome) == (2, "bad_input", "--run")
     assert sum_of(lite) == before
 
 
@@ -151,9 +151,9 @@ def test_a_dry_run_tells_of_a_dataset_that_the_ledger_does_not_know(empty_url: s
     failed_jobs(empty_url)
     here = ("--env", "dev", "--db", empty_url)
     rehearse = ("dry-run", *WINDOW, *here)
-    told = nodd(*rehearse, "--dataset-in", "nosuch,hrrr", "--json")
-    [note] = told.json["notes"]
-    assert (told.code, told.json["total"]) == (0, 3)
+    outcome = nodd(*rehearse, "--dataset-in", "nosuch,hrrr", "--json")
+    [note] = outcome.json["notes"]
+    assert (outcome.code, outcome.json["total"]) == (0, 3)
     assert "nosuch" in note
     assert f"note:  {note}\n" in nodd(*rehearse, "--dataset", "nosuch").out
     kept = str(tmp_path / "kept.json")
@@ -167,16 +167,16 @@ def test_a_dry_run_tells_of_a_dataset_that_the_ledger_does_not_know(empty_url: s
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_environment_is_always_named(lite: str, tmp_path: Path, command: str) -> None:
     spec = [written(tmp_path, NODD_SPEC)] if command == "from-spec" else []
-    told = nodd(command, *spec, "--db", lite, *(["--confirm"] if command == "run" else []), "--json")
-    assert (told.code, told.error_code) == (2, "bad_input")
-    assert "KFM_ENV" in told.json["context"]["next_step"]
+    outcome = nodd(command, *spec, "--db", lite, *(["--confirm"] if command == "run" else []), "--json")
+    assert (outcome.code, outcome.error_code) == (2, "bad_input")
+    assert "KFM_ENV" in outcome.json["context"]["next_step"]
 
 
 @pytest.mark.req("K-54")
 def test_a_spec_for_another_environment(lite: str, tmp_path: Path) -> None:
     spec = written(tmp_path, NODD_SPEC.replace("env: dev", "env: stage"))
-    told = nodd("from-spec", spec, "--db", lite, "--output", "json", env={"KFM_ENV": "dev"})
-    assert refused(told) == (2, "spec_invalid", "metadata.env")
+    outcome = nodd("from-spec", spec, "--db", lite, "--output", "json", env={"KFM_ENV": "dev"})
+    assert refused(outcome) == (2, "spec_invalid", "metadata.env")
 
 
 @pytest.mark.req("K-55")
@@ -186,9 +186,9 @@ def test_a_spec_for_another_environment(lite: str, tmp_path: Path) -> None:
 def test_queues_of_prod_are_not_for_others(lite: str, variable: str, flag: str) -> None:
     here = ("--db", lite, "--env", "dev", "--json")
     for queue in ("nodd-primary-prod", "https://sqs.us-east-1.amazonaws.com/1/prod_nodd", "PRODUCTION.nodd"):
-        for told in (nodd("select", *here, env={variable: queue}), nodd("select", *here, flag, queue)):
-            assert refused(told) == (3, "env_mismatch", "env_mismatch")
-            assert told.json["context"]["flag"] == flag
+        for outcome in (nodd("select", *here, env={variable: queue}), nodd("select", *here, flag, queue)):
+            assert refused(outcome) == (3, "env_mismatch", "env_mismatch")
+            assert outcome.json["context"]["flag"] == flag
     assert nodd("select", *here, flag, "nodd-primary-dev", env={variable: "nodd-primary-prod"}).code == 0
     assert nodd("select", *here, flag, "nodd-products").code == 0
 
@@ -196,8 +196,8 @@ def test_queues_of_prod_are_not_for_others(lite: str, variable: str, flag: str) 
 def test_queues_of_prod_are_for_prod(sqlite_url: str) -> None:
     failed_jobs(sqlite_url, "prod")
     here = {"KFM_ENV": "prod", "KFM_WAL_DSN": sqlite_url, "KFM_SQS_PRIMARY_QUEUE": "nodd-prod"}
-    told = nodd("dry-run", "--dataset", "goes-abi", *WINDOW, "--json", env=here)
-    assert (told.code, told.json["environment"], told.json["grant_needed"]) == (0, "prod", True)
+    outcome = nodd("dry-run", "--dataset", "goes-abi", *WINDOW, "--json", env=here)
+    assert (outcome.code, outcome.json["environment"], outcome.json["grant_needed"]) == (0, "prod", True)
     narrow = nodd("dry-run", *NODD_GOES, "--json", env=here)  # a window with one end is too broad there
     assert [guard["guard_type"] for guard in narrow.json["guards"] if not guard["passed"]] == ["scope_too_broad"]
     glob = nodd("run", *WINDOW, "--confirm", "--json", env=here)
@@ -219,16 +219,16 @@ def test_exit_codes_and_errors(lite: str, tmp_path: Path, form: str) -> None:
         (3, "env_mismatch", ["select", *NODD_GOES, *here[:2], "--env", "stage", *here[4:]]),
         (4, "store_unavailable", ["select", *NODD_GOES, "--db", str(tmp_path / "no" / "x.db"), *here[2:]]),
     ):
-        told = nodd(*arguments)
-        assert told.code == code
+        outcome = nodd(*arguments)
+        assert outcome.code == code
         if error is None:
             continue
         if form == "table":
-            assert (told.out, told.error_code) == ("", error)
+            assert (outcome.out, outcome.error_code) == ("", error)
         else:
-            value = yaml.safe_load(told.out)
+            value = yaml.safe_load(outcome.out)
             assert list(value) == ["error_code", "error_message", "context"]
-            assert (value["error_code"], told.err) == (error, "")
+            assert (value["error_code"], outcome.err) == (error, "")
             assert value["context"]["next_step"]
             assert value["context"].get("guard_type") == (error if code == 3 else None)
     assert sum_of(lite) == before
@@ -239,7 +239,7 @@ def test_telemetry_tells_of_the_call_and_of_what_it_did(lite: str) -> None:
     here = ("--db", lite, "--env", "dev", "--telemetry", "console", "--output", "json")
     done = nodd("run", *NODD_GOES, "--confirm", *here)
     assert (done.code, json.loads(done.out)["replayed"]) == (0, 5)
-    assert told_by(done.err) == {
+    assert counters_in(done.err) == {
         "replay_cli_invocations_total command=run env=dev": 1,
         "replay_batches_total env=dev replay_reason=incident": 1,
         "replay_batch_size env=dev": 1,
@@ -247,13 +247,13 @@ def test_telemetry_tells_of_the_call_and_of_what_it_did(lite: str) -> None:
     # A flag before the command's name is the same flag; an error is told with its code, and a refusal with its guard.
     refused = nodd(*here, "run", "--dataset", "hrrr", "--confirm")
     assert (refused.code, json.loads(refused.out)["error_code"]) == (3, "scope_too_broad")
-    assert told_by(refused.err) == {
+    assert counters_in(refused.err) == {
         "replay_cli_invocations_total command=run env=dev": 1,
         "replay_cli_failures_total command=run env=dev error_code=scope_too_broad": 1,
         "replay_guardrail_violations_total env=dev guard_type=scope_too_broad": 1,
     }
     wrong = nodd("select", *NODD_GOES, "--env", "moon", *here[:2], *here[4:])
-    assert told_by(wrong.err) == {
+    assert counters_in(wrong.err) == {
         "replay_cli_invocations_total command=select env=unknown": 1,
         "replay_cli_failures_total command=select env=unknown error_code=bad_input": 1,
     }
@@ -311,9 +311,9 @@ telemetry: {sampling_rate: 1}
 """
     here = ("--config", written(tmp_path, text), "--env", "dev", "--db", lite, "--output", "json")
     assert nodd("dry-run", *NODD_GOES, *here).json["batch_size"] == 2
-    told = nodd("dry-run", "--dataset", "hrrr", *SINCE, *here)
-    assert refused(told) == (3, "kill_switch_active", "kill_switch_active")
-    assert told.json["context"]["dataset"] == "hrrr"
+    outcome = nodd("dry-run", "--dataset", "hrrr", *SINCE, *here)
+    assert refused(outcome) == (3, "kill_switch_active", "kill_switch_active")
+    assert outcome.json["context"]["dataset"] == "hrrr"
     other = written(tmp_path, text.replace("NoddEnvOverlay", "EnvOverlay"), "y.yaml")
     wrong = nodd("dry-run", "--config", other, *here[2:])
     assert refused(wrong) == (2, "spec_invalid", "kind")

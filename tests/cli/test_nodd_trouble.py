@@ -39,10 +39,10 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_bucket_out_of_reach_is_a_backend_out_of_reach(sqlite_ledger: str, command: tuple[str, ...]) -> None:
-    told = holdfast("nodd", *command, "--endpoint", NOBODY, "--db", sqlite_ledger, "--json")
-    assert (told.code, told.error_code) == (4, "store_unavailable")
-    assert "EndpointConnectionError" in told.json["error_message"]
-    assert told.json["context"]["bucket"] == BUCKET
+    outcome = holdfast("nodd", *command, "--endpoint", NOBODY, "--db", sqlite_ledger, "--json")
+    assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
+    assert "EndpointConnectionError" in outcome.json["error_message"]
+    assert outcome.json["context"]["bucket"] == BUCKET
 
 
 @pytest.mark.parametrize("status, why", [(403, "access denied"), (501, "S3 answered 501")])
@@ -60,31 +60,31 @@ def test_a_bucket_that_says_no_is_out_of_reach_too(sqlite_ledger: str, status: i
         Thread(target=server.serve_forever, daemon=True).start()
         endpoint = f"http://127.0.0.1:{server.server_port}"
         ask = ("nodd", "reconcile", "gfs", "--date", "2026-11-14", "--endpoint", endpoint, "--db", sqlite_ledger)
-        told = holdfast(*ask, "--json")
+        outcome = holdfast(*ask, "--json")
         server.shutdown()
-    assert (told.code, told.error_code) == (4, "store_unavailable")
-    assert told.json["error_message"].endswith(f": {why}")
-    assert told.json["context"]["bucket"] == BUCKET
+    assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
+    assert outcome.json["error_message"].endswith(f": {why}")
+    assert outcome.json["context"]["bucket"] == BUCKET
 
 
 def test_a_subscription_without_credentials() -> None:
-    told = holdfast("nodd", "subscribe", "goes-abi", *ACCOUNT, "--apply", "--endpoint", NOBODY, "--json")
-    assert (told.code, told.error_code) == (4, "store_unavailable")
-    assert "NoCredentialsError" in told.json["error_message"]
+    outcome = holdfast("nodd", "subscribe", "goes-abi", *ACCOUNT, "--apply", "--endpoint", NOBODY, "--json")
+    assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
+    assert "NoCredentialsError" in outcome.json["error_message"]
 
 
 @pytest.mark.usefixtures("credentials")
 def test_a_subscription_where_nobody_answers(sqlite_ledger: str) -> None:
-    told = holdfast("nodd", "subscribe", "gfs", *ACCOUNT, "--apply", "--endpoint", NOBODY, "--json")
-    assert (told.code, told.error_code) == (4, "store_unavailable")
-    assert "EndpointConnectionError" in told.json["error_message"]
-    asked = ("--subscription", "arn:aws:sns:us-east-1:123456789012:t:x", "--endpoint", NOBODY)
-    told = holdfast("nodd", "doctor", *asked, "--db", sqlite_ledger, "--json")
-    assert (told.code, told.error_code) == (4, "store_unavailable")
+    outcome = holdfast("nodd", "subscribe", "gfs", *ACCOUNT, "--apply", "--endpoint", NOBODY, "--json")
+    assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
+    assert "EndpointConnectionError" in outcome.json["error_message"]
+    target = ("--subscription", "arn:aws:sns:us-east-1:123456789012:t:x", "--endpoint", NOBODY)
+    outcome = holdfast("nodd", "doctor", *target, "--db", sqlite_ledger, "--json")
+    assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
     queue = ("--queue", f"{NOBODY}/123456789012/q", "--endpoint", NOBODY)
-    told = holdfast("nodd", "drain-dlq", *queue, "--reason", "r", "--db", sqlite_ledger, "--json")
-    assert (told.code, told.error_code) == (4, "store_unavailable")
-    assert "EndpointConnectionError" in told.json["error_message"]
+    outcome = holdfast("nodd", "drain-dlq", *queue, "--reason", "r", "--db", sqlite_ledger, "--json")
+    assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
+    assert "EndpointConnectionError" in outcome.json["error_message"]
 
 
 @pytest.mark.parametrize(
@@ -103,27 +103,27 @@ def test_settings_of_which_no_client_can_be_made(
     here = ("--db", sqlite_ledger, *flags, "--json")
     commands = [("drain-dlq", "--queue", f"{NOBODY}/1/q", "--reason", "r"), ("run", "--until-idle")]
     for command in commands:
-        told = holdfast("nodd", *command, *here)
-        assert (told.code, told.error_code) == (2, "bad_input")
-        assert why in told.json["error_message"]
-        assert "hunter2" not in told.out
+        outcome = holdfast("nodd", *command, *here)
+        assert (outcome.code, outcome.error_code) == (2, "bad_input")
+        assert why in outcome.json["error_message"]
+        assert "hunter2" not in outcome.out
 
 
 @pytest.mark.parametrize("account", ["abc", "12345678901", "1234567890123", "", "١٢٣٤٥٦٧٨٩٠١٢"])
 def test_an_account_is_twelve_digits(account: str) -> None:
-    told = holdfast("nodd", "subscribe", "goes-abi", "--account", account, "--json")
-    assert (told.code, told.error_code) == (2, "bad_input")
-    assert told.json["context"]["account"] == account
+    outcome = holdfast("nodd", "subscribe", "goes-abi", "--account", account, "--json")
+    assert (outcome.code, outcome.error_code) == (2, "bad_input")
+    assert outcome.json["context"]["account"] == account
 
 
 def test_a_catalogue_needs_a_directory(sqlite_ledger: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine", encoding="utf-8")
     for directory, why in ((str(file), "Not a directory"), ("/proc/nope", "No such file or directory")):
-        told = holdfast("nodd", "publish", "--catalog", directory, "--db", sqlite_ledger, "--json")
-        assert (told.code, told.error_code) == (2, "bad_input")
-        assert told.json["error_message"] == f"{directory} cannot be written: {why}"
-        assert told.json["context"]["directory"] == directory
+        outcome = holdfast("nodd", "publish", "--catalog", directory, "--db", sqlite_ledger, "--json")
+        assert (outcome.code, outcome.error_code) == (2, "bad_input")
+        assert outcome.json["error_message"] == f"{directory} cannot be written: {why}"
+        assert outcome.json["context"]["directory"] == directory
     assert file.read_text(encoding="utf-8") == "mine"
 
 

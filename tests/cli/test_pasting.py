@@ -56,9 +56,9 @@ def test_each_way_out_of_quarantine_is_typed_as_it_stands(empty_url: str) -> Non
     assert (explained, holdfast("quarantine", "show", "1", "--db", empty_url, "--json").json["next"]) == (
         ask, [ask, release],
     )  # fmt: skip
-    asked = typed(ask.replace("NAME", "ann"))
-    assert asked.tells("rant 1", "draft")
-    [approve] = commands_in(asked.out)
+    outcome = typed(ask.replace("NAME", "ann"))
+    assert outcome.tells("rant 1", "draft")
+    [approve] = commands_in(outcome.out)
     assert typed(approve.replace("NAME", "bob")).code == 0
     released = typed(release.replace("ID", "1") + " --operator ann")
     assert released.tells(1, "pending", "grant 1")
@@ -85,8 +85,8 @@ def test_the_commands_of_nodd_replay_have_its_environment_too(sqlite_url: str, t
     assert nodd(*shlex.split(step)[1:]).code == 0
     # The variable of this program is not one of the other: the other is told to look at it.
     here = {"KFM_ENV": "dev", "KFM_WAL_DSN": sqlite_url}
-    told = nodd("inspect", "d1e6671d-0363-5ed1-9595-12646b8bdf50", "--json", env=here)
-    assert told.json["context"]["next_step"] == 'List the records with `holdfast nodd records --db "$KFM_WAL_DSN"`.'
+    outcome = nodd("inspect", "d1e6671d-0363-5ed1-9595-12646b8bdf50", "--json", env=here)
+    assert outcome.json["context"]["next_step"] == 'List the records with `holdfast nodd records --db "$KFM_WAL_DSN"`.'
     save = tmp_path / "a plan.json"
     rehearsed = nodd("dry-run", "--dataset", "hrrr", *SINCE, "--save", str(save), env=here)
     assert rehearsed.out.splitlines()[-1] == f"next:  nodd-replay run --dry-run-file '{save}' --reason TEXT"
@@ -94,8 +94,8 @@ def test_the_commands_of_nodd_replay_have_its_environment_too(sqlite_url: str, t
 
 def test_a_step_in_yaml_can_be_pasted_too(sqlite_url: str) -> None:
     failed_jobs(sqlite_url)
-    told = holdfast("replay", "inspect", "99", "--db", sqlite_url, "--output", "yaml")
-    assert yaml.safe_load(told.out)["context"]["next_step"] == f"List jobs with `holdfast jobs {at(sqlite_url)}`."
+    outcome = holdfast("replay", "inspect", "99", "--db", sqlite_url, "--output", "yaml")
+    assert yaml.safe_load(outcome.out)["context"]["next_step"] == f"List jobs with `holdfast jobs {at(sqlite_url)}`."
 
 
 def test_a_name_of_a_file_is_quoted_for_the_shell(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_data_is_not_touched(sqlite_ledger: str) -> None:
     holdfast("pause", "--reason", words, "--db", sqlite_ledger)
     holdfast("quarantine", "add", "1", "--code", "x", "--reason", words, "--db", sqlite_ledger)
     assert holdfast("jobs", "--db", sqlite_ledger, "--json").json[0]["key"] == "holdfast check"
-    told = holdfast("explain", "1", "--db", sqlite_ledger, "--json").json["findings"][0]
-    assert told["evidence"]["reason"] == words
+    answer = holdfast("explain", "1", "--db", sqlite_ledger, "--json").json["findings"][0]
+    assert answer["evidence"]["reason"] == words
     shown = holdfast("quarantine", "show", "1", "--db", sqlite_ledger, "--json").json
     assert (shown["why"], shown["moves"][0]["reason"]) == (words, words)
 
@@ -224,10 +224,10 @@ def test_a_password_is_never_printed_and_it_is_said_once_what_to_set(
     explained = holdfast("explain", "1", "--db", url)
     in_json = holdfast("explain", "1", "--db", url, "--json")
     assert [list(found) for found in in_json.json["findings"]] == [["code", "message", "evidence", "next", NEEDED]]
-    for told in (error, shown, value, explained, in_json):
-        assert (told.out + told.err).count(NOTE) == 1
-        assert SECRET not in told.out + told.err
-        assert "--db" not in told.out + told.err
+    for outcome in (error, shown, value, explained, in_json):
+        assert (outcome.out + outcome.err).count(NOTE) == 1
+        assert SECRET not in outcome.out + outcome.err
+        assert "--db" not in outcome.out + outcome.err
     # Where nothing is to be typed, nothing is to be set.
     assert NOTE not in holdfast("jobs", "--db", url).out
     # And so it works.

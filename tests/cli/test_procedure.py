@@ -52,7 +52,7 @@ def shop(ledger_url: str) -> str:
     return ledger_url
 
 
-def told(outcome: Outcome) -> str:
+def printed(outcome: Outcome) -> str:
     """Return what was printed, without times."""
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "DATE", outcome.out)
     return re.sub(r"\d\d:\d\d:\d\d", "TIME", re.sub(r"[ ]+\n", "\n", text))
@@ -79,7 +79,7 @@ def test_a_run_is_a_rehearsal_unless_it_is_told_otherwise(shop: str) -> None:
     with open_store(shop) as store:
         assert everything(store) == before
 
-    people = told(holdfast("procedure", "run", "shelving", *APP, "--root", "r", *SAID, "--db", shop))
+    people = printed(holdfast("procedure", "run", "shelving", *APP, "--root", "r", *SAID, "--db", shop))
     assert people.startswith("GO: shelving 1.0.0, dry run; nothing was written\nroot       r\n")
     assert people.endswith("\nnext: the same command with --mode REAL_RUN\n")
 
@@ -89,7 +89,7 @@ def test_a_real_run_is_done_once_and_drawn(shop: str) -> None:
     given = ("shelving", *APP, "--root", "r", *SAID, "--mode", "REAL_RUN", "--db", shop)
     done = holdfast("procedure", "run", *given)
     assert done.code == 0
-    assert told(done) == (
+    assert printed(done) == (
         "run        r\n"
         "procedure  shelving 1.0.0\n"
         "state      done\n"
@@ -115,7 +115,7 @@ def test_a_run_that_stops_exits_with_3_and_shows_how_it_was_undone(shop: str) ->
     given = ("shelving", *APP, "--root", "r", *SAID, "--mode", "REAL_RUN", "--params", '{"fails": "B"}', "--db", shop)
     stopped = holdfast("procedure", "run", *given)
     assert (stopped.code, on_shelf(shop)) == (3, [])
-    assert told(stopped).partition("failure")[2].lstrip() == (
+    assert printed(stopped).partition("failure")[2].lstrip() == (
         "StepFailed: B fell down\n"
         "\n"
         "  ◌  S1_RESERVED  undone     TIME  ann  ▲\n"
@@ -174,7 +174,7 @@ def test_show_tells_everything_of_a_run_that_was_interrupted(shop: str) -> None:
     assert (value["grant"]["state"], value["grant"]["consumed_by"]) == ("consumed", "ann")
     assert [row["event"] for row in value["journal"]] == ["plan", "run"]
 
-    people = told(holdfast("procedure", "show", "r", "--db", shop))
+    people = printed(holdfast("procedure", "show", "r", "--db", shop))
     assert "\nlease      ann/r, until DATE\n" in people
     assert "\ngrant      1, consumed: requested by ann, approved by ann\n" in people
     assert people.partition("PUT_A")[2] == (
@@ -205,7 +205,7 @@ def test_undoing_is_what_was_asked_for_and_exits_with_0(shop: str) -> None:
     interrupted(shop, "after PUT_A")
     undone = holdfast("procedure", "undo", "r", *APP, *SAID, "--db", shop)
     assert (undone.code, on_shelf(shop)) == (0, [])
-    assert told(undone).partition("failure")[2].lstrip().startswith(
+    assert printed(undone).partition("failure")[2].lstrip().startswith(
         "undone by ann: a test\n"
         "\n"
         "  ◌  S1_RESERVED  undone     TIME  ann  ▲\n"

@@ -110,8 +110,8 @@ def test_release_one_and_many_and_the_history_of_both(ledger: str) -> None:
     several = run(ledger, "release", "2", "4", *MENDED).json
     assert (several["job_ids"], several["target"].partition(":")[0]) == ([2, 4], "quarantine")
 
-    told = run(ledger, "history").json
-    assert [(past["job_id"], past["by"], past["under"]) for past in told] == [
+    answer = run(ledger, "history").json
+    assert [(past["job_id"], past["by"], past["under"]) for past in answer] == [
         (4, "ann", 4), (2, "ann", 4), (3, "ann", 2), (1, "ann", None),
     ]  # fmt: skip
     assert [past["job_id"] for past in run(ledger, "history", "--job", "3").json] == [3]
@@ -143,11 +143,11 @@ def test_an_expired_key_in_prod_takes_three_commands(empty_url: str, tmp_path: P
     assert holdfast("audit", "keygen", str(key)).code == 0
     add_bob = ("grant", "approvers", "add", "bob", "--public-key", f"{key}.pub", "--reason", "first", "--bootstrap")
     assert holdfast(*add_bob, "--db", empty_url).code == 0
-    asked = run(
+    outcome = run(
         empty_url, "release", "--all-matching", "--code", "http_401", "--request", *MENDED, "--rollback-plan", "undo"
     )
-    assert (asked.code, asked.json["total"], asked.json["executor"]) == (0, 5, "ann")
-    number = str(asked.json["grant_id"])
+    assert (outcome.code, outcome.json["total"], outcome.json["executor"]) == (0, 5, "ann")
+    number = str(outcome.json["grant_id"])
     assert holdfast("grant", "approve", number, "--key", str(key), "--db", empty_url).code == 0
     done = run(empty_url, "release", "--grant", number, "--rate", "50", *MENDED)
     assert (done.code, done.json["released"], done.json["state"], done.json["rate"]) == (0, 5, "done", 50)

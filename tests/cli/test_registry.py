@@ -59,8 +59,8 @@ def test_a_build_is_a_dry_run_unless_told_otherwise(empty_url: str, file: str) -
     url, wanted = governed(empty_url), read_manifest(MANIFEST)
     shown = registry(url, "build", file, "--reason", "release 7", "--json")
     assert shown.code == 0
-    told = shown.json
-    assert {name: told[name] for name in (
+    answer = shown.json
+    assert {name: answer[name] for name in (
         "ok", "collection", "manifest_hash", "op_count", "preflight", "mode", "verdict", "state", "authority",
         "persistent_state", "seal", "code", "failure", "root",
     )} == {
@@ -69,7 +69,7 @@ def test_a_build_is_a_dry_run_unless_told_otherwise(empty_url: str, file: str) -
         "persistent_state": "NONE", "seal": "WITHHELD_DRY_RUN", "code": None, "failure": None,
         "root": f"operations:{wanted.digest[:16]}",
     }  # fmt: skip
-    assert [gate["verdict"] for gate in told["gates"]] == ["GO"] * 9
+    assert [gate["verdict"] for gate in answer["gates"]] == ["GO"] * 9
     assert registry(url, "list", "--json").json == []
     assert registry(url, "list", "--all", "--json").json == []
     assert registry(url, "list").tells("in force")
@@ -98,13 +98,13 @@ def test_in_stage_it_takes_a_grant_for_exactly_this(sqlite_url: str, file: str) 
     assert command[-4:] == ["--rollback-plan", "TEXT", "--reason", "TEXT"]
     rehearsed = registry(url, "build", file, "--operator", "ann", "--reason", "release 7")
     assert rehearsed.out.splitlines()[-1] == f"next: {' '.join(command)}"
-    asked = holdfast(*command[1:], "--operator", "ann", "--db", url, "--json").json
-    assert (asked["action"], asked["target"], asked["state"]) == ("registry.build", "registry:operations", "draft")
-    scope = json.loads(asked["scope"])
+    answer = holdfast(*command[1:], "--operator", "ann", "--db", url, "--json").json
+    assert (answer["action"], answer["target"], answer["state"]) == ("registry.build", "registry:operations", "draft")
+    scope = json.loads(answer["scope"])
     assert (scope["manifest"], scope["executor"], scope["actions"]) == (
         read_manifest(MANIFEST).digest, "ann", sorted(STATES),
     )  # fmt: skip
-    number = str(asked["grant_id"])
+    number = str(answer["grant_id"])
     assert holdfast("grant", "approve", number, "--as", "bob", "--db", url).code == 0
     assert registry(url, "build", file, "--grant", number, *REAL).json["verdict"] == "DONE"
     used = registry(url, "build", file, "--grant", number, "--root", "again", *REAL)
@@ -157,8 +157,8 @@ def test_people_see_what_a_build_would_do(sqlite_url: str, file: str) -> None:
 def test_a_manifest_is_the_same_in_any_form(sqlite_url: str, tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
-    told = registry(governed(sqlite_url), "build", str(path), "--reason", "x", "--mode", "PLAN_ONLY", "--json").json
-    assert (told["manifest_hash"], told["preflight"]) == (read_manifest(MANIFEST).digest, "NOT_ASKED")
+    answer = registry(governed(sqlite_url), "build", str(path), "--reason", "x", "--mode", "PLAN_ONLY", "--json").json
+    assert (answer["manifest_hash"], answer["preflight"]) == (read_manifest(MANIFEST).digest, "NOT_ASKED")
 
 
 BAD: dict[str, tuple[str | bytes, int, str, str | None]] = {
@@ -212,11 +212,11 @@ def test_bad_input_has_its_code_and_leaves_nothing(sqlite_url: str, file: str, t
 def test_a_value_is_shown_with_its_history(sqlite_url: str, file: str) -> None:
     url = governed(sqlite_url)
     registry(url, "build", file, *REAL)
-    [told] = registry(url, "show", "notify@2.1.0", "--json").json
-    assert (told["operation_code"], told["authority_ref"], told["semantics"]) == (
+    [value] = registry(url, "show", "notify@2.1.0", "--json").json
+    assert (value["operation_code"], value["authority_ref"], value["semantics"]) == (
         "notify", "board:7", {"description": "does it"},
     )  # fmt: skip
-    [entry] = told["journal"]
+    [entry] = value["journal"]
     assert (entry["event"], entry["target"], entry["actor"], entry["reason"]) == (
         "admit", "active", "ann", "release 7",
     )  # fmt: skip
@@ -281,8 +281,8 @@ def test_a_manifest_is_drafted_from_an_application(tmp_path: Path, monkeypatch: 
 
     written = draft("ledger", "--env", "stage", "--out", "m.json", "--json")
     assert written.code == 0
-    told: dict[str, Any] = json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))
-    made = read_manifest(told)
+    document: dict[str, Any] = json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))
+    made = read_manifest(document)
     assert written.json == {"file": "m.json", "manifest_hash": made.digest, "op_count": 1}
     assert (made.collection, made.environment, [each.name for each in made.values]) == (
         "operations", "stage", ["thumbnail@1.2.0"],

@@ -119,22 +119,22 @@ def test_outside_dev_a_dry_run_says_which_grant_to_ask_for(empty_url: str) -> No
     assert (refused.code, refused.error_code) == (3, "REJECT_AUTH_MISSING")
     shown = holdfast("registry", *change, "--dry-run")
     assert shown.code == 0
-    *told, ask = shown.out.splitlines()
-    assert told[0] == "ship@1.0.0 would be superseded by ship@2.0.0."
-    assert [line.split()[:2] for line in told[1:]][2:] == [
+    *lines, ask = shown.out.splitlines()
+    assert lines[0] == "ship@1.0.0 would be superseded by ship@2.0.0."
+    assert [line.split()[:2] for line in lines[1:]][2:] == [
         ["verdict", "PASS"], ["authority", "REJECT_AUTH_MISSING"],
     ]  # fmt: skip
     command = ask.removeprefix("next: holdfast ").removesuffix(" --rollback-plan TEXT --reason TEXT").split()
-    asked = holdfast(
+    outcome = holdfast(
         *command, "--rollback-plan", "runbook 7", "--reason", "release 8", "--as", "ann", "--db", empty_url, "--json"
     )
-    assert asked.code == 0, asked
+    assert outcome.code == 0, outcome
     with open_store(empty_url) as store:
-        grants.approve(store, asked.json["grant_id"], grants.Identity(name="bob"))
+        grants.approve(store, outcome.json["grant_id"], grants.Identity(name="bob"))
     ready = holdfast("registry", *change, "--dry-run", "--json")
-    assert (ready.json["authority"], ready.json["grant_id"]) == ("GO", asked.json["grant_id"])
-    done = holdfast("registry", *change, "--grant", str(asked.json["grant_id"]), "--json")
-    assert (done.code, done.json["changed"], done.json["grant_id"]) == (0, True, asked.json["grant_id"])
+    assert (ready.json["authority"], ready.json["grant_id"]) == ("GO", outcome.json["grant_id"])
+    done = holdfast("registry", *change, "--grant", str(outcome.json["grant_id"]), "--json")
+    assert (done.code, done.json["changed"], done.json["grant_id"]) == (0, True, outcome.json["grant_id"])
 
 
 BAD: list[tuple[tuple[str, ...], int, str]] = [

@@ -188,10 +188,10 @@ def test_a_switch_that_is_thrown_half_way_ends_a_run(lite: str) -> None:
 
     thrower = threading.Thread(target=throw)
     thrower.start()
-    told = replay(lite, "run", "--queue", "slow", *SINCE, *DO, "--batch-size", "1", "--json")
+    outcome = replay(lite, "run", "--queue", "slow", *SINCE, *DO, "--batch-size", "1", "--json")
     thrower.join()
-    assert refused(told) == (3, "kill_switch_active", "kill_switch_active")
-    context = told.json["context"]
+    assert refused(outcome) == (3, "kill_switch_active", "kill_switch_active")
+    context = outcome.json["context"]
     report = context["report"]
     assert (report["state"], report["stop_reason"]) == ("stopped", "KILL_SWITCH")
     assert 0 < report["replayed"] < 60
@@ -249,15 +249,15 @@ def test_a_guard_that_refuses_says_which_it_is(
     if prepare:
         prepare(sqlite_url)
     before = sum_of(sqlite_url)
-    told = replay(sqlite_url, command, *arguments, *(DO if command == "run" else ()), "--json")
-    assert told.code == 3
+    outcome = replay(sqlite_url, command, *arguments, *(DO if command == "run" else ()), "--json")
+    assert outcome.code == 3
     if command == "run":
-        assert refused(told) == (3, guard, guard)
-        assert told.json["context"]["env"] == "dev"
-        assert HASH.fullmatch(told.json["context"]["selection_hash"])
+        assert refused(outcome) == (3, guard, guard)
+        assert outcome.json["context"]["env"] == "dev"
+        assert HASH.fullmatch(outcome.json["context"]["selection_hash"])
     else:
-        assert [g["guard_type"] for g in told.json["guards"] if not g["passed"]] == [guard]
-        assert told.json["ok"] is False
+        assert [g["guard_type"] for g in outcome.json["guards"] if not g["passed"]] == [guard]
+        assert outcome.json["ok"] is False
         people = replay(sqlite_url, command, *arguments)
         assert people.code == 3
         assert f"{guard:21} REFUSED" in people.out
@@ -268,8 +268,10 @@ def test_a_guard_that_refuses_says_which_it_is(
 @pytest.mark.req("K-55")
 @pytest.mark.parametrize("command", ["select", "dry-run", "run", "inspect"])
 def test_another_environment_than_the_ledgers_is_refused(lite: str, command: str) -> None:
-    told = replay(lite, command, *WINDOW, "--queue", "a", "--env", "prod", "--json", *(DO if command == "run" else ()))
-    assert refused(told) == (3, "env_mismatch", "env_mismatch")
+    outcome = replay(
+        lite, command, *WINDOW, "--queue", "a", "--env", "prod", "--json", *(DO if command == "run" else ())
+    )
+    assert refused(outcome) == (3, "env_mismatch", "env_mismatch")
 
 
 @pytest.mark.req("K-55", "K-51")
@@ -278,8 +280,8 @@ def test_in_stage_and_prod_a_grant_is_needed(empty_url: str) -> None:
     arguments = ("run", "--queue", "goes-abi", *WINDOW, *DO, "--operator", "ann", "--json")
     planned = replay(empty_url, "dry-run", "--queue", "goes-abi", *WINDOW, "--json").json
     assert (planned["grant_needed"], planned["authority"], planned["ok"]) == (True, "REJECT_AUTH_MISSING", True)
-    told = replay(empty_url, *arguments)
-    assert (told.code, told.error_code) == (3, "REJECT_AUTH_MISSING")
+    outcome = replay(empty_url, *arguments)
+    assert (outcome.code, outcome.error_code) == (3, "REJECT_AUTH_MISSING")
     assert replay(empty_url, *arguments, "--grant", "7").error_code == "REJECT_AUTH_NOT_FOUND"
     assert states_of(empty_url) == {"failed": 8}
 
@@ -298,13 +300,13 @@ def test_what_a_dry_run_says_of_a_grant_can_be_typed(sqlite_url: str, tmp_path: 
     assert replay(sqlite_url, *run).error_code == "REJECT_AUTH_MISSING"
 
     step = planned.out.splitlines()[-1].removeprefix("next:  ")
-    asked = holdfast(*shlex.split(step)[1:], "--db", sqlite_url, "--as", "ann lee", "--json").json
-    approved = holdfast("grant", "approve", str(asked["grant_id"]), "--as", "bob", "--db", sqlite_url, "--json")
+    answer = holdfast(*shlex.split(step)[1:], "--db", sqlite_url, "--as", "ann lee", "--json").json
+    approved = holdfast("grant", "approve", str(answer["grant_id"]), "--as", "bob", "--db", sqlite_url, "--json")
     assert approved.json["state"] == "active"
     planned = replay(sqlite_url, "dry-run", *chosen, "--operator", "ann lee", "--json").json
     assert (planned["grant_needed"], planned["authority"]) == (True, "GO")
     done = replay(sqlite_url, *run)
-    assert (done.code, done.json["replayed"], done.json["grant_id"]) == (0, 2, asked["grant_id"])
+    assert (done.code, done.json["replayed"], done.json["grant_id"]) == (0, 2, answer["grant_id"])
     with open_store(sqlite_url) as store, store.reading() as reading:
         replaced = reading.execute("SELECT replaces FROM holdfast_calls WHERE replaces > 0 ORDER BY replaces")
         assert [tuple(row) for row in replaced] == [(9,), (10,)]
@@ -336,8 +338,8 @@ def test_a_run_that_is_interrupted_is_continued(lite: str) -> None:
 
 
 def test_a_run_names_why(lite: str, tmp_path: Path) -> None:
-    told = replay(lite, "run", *GOES, "--confirm", "--json")
-    assert (told.code, told.error_code) == (2, "bad_input")
+    outcome = replay(lite, "run", *GOES, "--confirm", "--json")
+    assert (outcome.code, outcome.error_code) == (2, "bad_input")
     noted = written(tmp_path, SPEC + "  options: {notes: as the ticket says}\n")
     done = replay(lite, "run", "--selection-file", noted, "--confirm", "--json").json
     assert (done["reason"], done["replay_reason"]) == ("as the ticket says", "incident")
@@ -346,8 +348,8 @@ def test_a_run_names_why(lite: str, tmp_path: Path) -> None:
 @pytest.mark.req("K-64", "K-14")
 def test_the_reason_in_one_word(lite: str, tmp_path: Path) -> None:
     labelled = written(tmp_path, SPEC.replace("env: dev}", "env: dev, labels: {replay_reason: dlq-drain}}"))
-    told = replay(lite, "run", "--selection-file", labelled, *DO, "--replay-reason", "test", "--json")
-    assert refused(told) == (2, "bad_input", "metadata.labels.replay_reason")
+    outcome = replay(lite, "run", "--selection-file", labelled, *DO, "--replay-reason", "test", "--json")
+    assert refused(outcome) == (2, "bad_input", "metadata.labels.replay_reason")
     done = replay(lite, "run", "--selection-file", labelled, *DO, "--limit", "1", "--json").json
     assert done["replay_reason"] == "dlq-drain"
     assert replay(lite, "inspect", "1", "--json").json["replay_reason"] == "dlq-drain"
@@ -359,11 +361,11 @@ def test_the_reason_in_one_word(lite: str, tmp_path: Path) -> None:
 
 def test_nothing_is_replayed_as_a_test_in_prod(sqlite_url: str, tmp_path: Path) -> None:
     failed_jobs(sqlite_url, "prod")
-    told = replay(sqlite_url, "run", *GOES, *DO, "--replay-reason", "test", "--json")
-    assert refused(told) == (2, "bad_input", "--replay-reason")
+    outcome = replay(sqlite_url, "run", *GOES, *DO, "--replay-reason", "test", "--json")
+    assert refused(outcome) == (2, "bad_input", "--replay-reason")
     labelled = SPEC.replace("env: dev}", "env: prod, labels: {replay_reason: test}}")
-    told = replay(sqlite_url, "run", "--selection-file", written(tmp_path, labelled), *DO, "--json")
-    assert refused(told) == (2, "spec_invalid", "metadata.labels.replay_reason")
+    outcome = replay(sqlite_url, "run", "--selection-file", written(tmp_path, labelled), *DO, "--json")
+    assert refused(outcome) == (2, "spec_invalid", "metadata.labels.replay_reason")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -379,10 +381,10 @@ def test_where_nobody_can_be_asked_a_run_must_be_confirmed(
     lite: str, tmp_path: Path, form: str, command: list[str]
 ) -> None:
     spec = written(tmp_path, SPEC)
-    told = replay(lite, *(word.format(spec=spec) for word in command), "--reason", "x", "--output", form)
-    assert told.code == 2
-    assert "bad_input" in told.out + told.err
-    assert "--confirm" in told.out + told.err
+    outcome = replay(lite, *(word.format(spec=spec) for word in command), "--reason", "x", "--output", form)
+    assert outcome.code == 2
+    assert "bad_input" in outcome.out + outcome.err
+    assert "--confirm" in outcome.out + outcome.err
     assert states_of(lite) == {"failed": 8}
 
 
@@ -472,8 +474,8 @@ def test_inspect_shows_the_jobs_of_a_selection_in_any_state(ledger: str) -> None
      ("replay-none", (1, "record_not_found")), ("٣", (1, "record_not_found"))],
 )  # fmt: skip
 def test_inspect_of_nothing(lite: str, target: str, expected: tuple[int, str]) -> None:
-    told = replay(lite, "inspect", target, "--json")
-    assert (told.code, told.error_code) == expected
+    outcome = replay(lite, "inspect", target, "--json")
+    assert (outcome.code, outcome.error_code) == expected
 
 
 def test_inspect_takes_one_thing(lite: str) -> None:
@@ -503,15 +505,15 @@ def test_yaml_says_what_json_says(lite: str) -> None:
 
 
 def test_two_forms_are_one_too_many(lite: str) -> None:
-    told = replay(lite, "select", "--json", "--output", "yaml")
-    assert (told.code, told.error_code) == (2, "bad_input")
+    outcome = replay(lite, "select", "--json", "--output", "yaml")
+    assert (outcome.code, outcome.error_code) == (2, "bad_input")
     assert replay(lite, "select", "--output", "xml").error_code == "bad_input"
     assert replay(lite, "select", "--json", "--output", "json", *GOES).code == 0
 
 
 def test_global_flags_stand_anywhere(lite: str) -> None:
-    told = holdfast("replay", "--db", lite, "--output", "json", "--env", "dev", "select", *GOES)
-    assert told.json["total"] == 5
+    outcome = holdfast("replay", "--db", lite, "--output", "json", "--env", "dev", "select", *GOES)
+    assert outcome.json["total"] == 5
     assert holdfast("replay", "--env", "dev", "select", "--env", "dev", "--db", lite, *GOES, "--json").code == 0
     twice = holdfast("replay", "--env", "dev", "select", "--env", "prod", "--db", lite, *GOES, "--json")
     assert (twice.code, twice.error_code) == (2, "bad_input")
@@ -520,15 +522,15 @@ def test_global_flags_stand_anywhere(lite: str) -> None:
 @pytest.mark.req("K-54")
 def test_the_hash_of_a_selection_is_logged(lite: str) -> None:
     quiet = replay(lite, "select", *GOES, "--json")
-    told = replay(lite, "select", *GOES, "--json", "--log-level", "info")
+    outcome = replay(lite, "select", *GOES, "--json", "--log-level", "info")
     assert quiet.err == ""
-    assert f"INFO select: selection {json.loads(told.out)['selection_hash']}" in told.err
+    assert f"INFO select: selection {json.loads(outcome.out)['selection_hash']}" in outcome.err
     assert replay(lite, "run", *GOES, *DO, "--json", "--log-level", "debug").err.count(" batch 1 of 1: 5 jobs") == 1
     assert replay(lite, "select", "--log-level", "loud").error_code == "bad_input"
 
 
 def test_a_ledger_that_is_not_there(tmp_path: Path) -> None:
     for command in (["select", *GOES], ["run", *GOES, *DO], ["inspect", "1"]):
-        told = replay(str(tmp_path / "no" / "ledger.db"), *command, "--json")
-        assert (told.code, told.error_code) == (4, "store_unavailable")
+        outcome = replay(str(tmp_path / "no" / "ledger.db"), *command, "--json")
+        assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
     assert holdfast("replay", "select", "--json").error_code == "url_invalid"

@@ -44,8 +44,8 @@ def test_a_spec_says_whether_it_is_run(lite: str, tmp_path: Path) -> None:
     wet = written(tmp_path, SPEC + "  options: {dry_run: false}\n", "wet.yaml")
     assert replay(lite, "from-spec", dry, "--json").json["total"] == 5
     for command in (["from-spec", dry, "--run"], ["run", "--selection-file", dry]):
-        told = replay(lite, *command, *DO, "--json")
-        assert refused(told) == (2, "spec_invalid", "spec.options.dry_run")
+        outcome = replay(lite, *command, *DO, "--json")
+        assert refused(outcome) == (2, "spec_invalid", "spec.options.dry_run")
     assert replay(lite, "from-spec", wet, "--dry-run", "--json").json["total"] == 5
     assert replay(lite, "from-spec", wet, "--json").error_code == "bad_input"  # it would run, and nobody confirmed
     assert states_of(lite) == {"failed": 8}
@@ -61,10 +61,10 @@ def test_which_file_is_meant_must_be_clear(lite: str, tmp_path: Path) -> None:
 
 def test_a_spec_is_never_overwritten(lite: str, tmp_path: Path) -> None:
     there = written(tmp_path, "precious")
-    told = replay(lite, "select", *GOES, "--save-spec", there, "--json")
-    assert (told.code, told.error_code) == (2, "file_exists")
-    told = replay(lite, "dry-run", *GOES, "--save", there, "--json")
-    assert (told.code, told.error_code) == (2, "file_exists")
+    outcome = replay(lite, "select", *GOES, "--save-spec", there, "--json")
+    assert (outcome.code, outcome.error_code) == (2, "file_exists")
+    outcome = replay(lite, "dry-run", *GOES, "--save", there, "--json")
+    assert (outcome.code, outcome.error_code) == (2, "file_exists")
     assert Path(there).read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
 
@@ -93,9 +93,9 @@ def test_a_flag_that_contradicts_the_file_is_refused(lite: str, tmp_path: Path, 
     )
     file = written(tmp_path, full)
     for command in ("select", "dry-run", "inspect"):
-        told = replay(lite, command, "--selection-file", file, *flags, "--json")
-        assert refused(told) == (2, "bad_input", path)
-        assert told.json["context"]["flag"].split("-in")[0] == flags[0].split("-in")[0]
+        outcome = replay(lite, command, "--selection-file", file, *flags, "--json")
+        assert refused(outcome) == (2, "bad_input", path)
+        assert outcome.json["context"]["flag"].split("-in")[0] == flags[0].split("-in")[0]
 
 
 @pytest.mark.req("K-52")
@@ -112,9 +112,11 @@ def test_a_flag_that_agrees_with_the_file_is_taken(lite: str, tmp_path: Path) ->
 def test_a_flag_fills_in_what_the_file_leaves_open(lite: str, tmp_path: Path) -> None:
     file = written(tmp_path, SPEC)
     more = ["--created-before", "2099-01-01T00:00:00Z", "--error-code", "io_error", "--attempts-max", "1"]
-    told = replay(lite, "dry-run", "--selection-file", file, *more, "--limit", "3", "--batch-size", "2", "--json").json
-    assert (told["total"], told["batches"]) == (3, 2)
-    selection = told["selection"]
+    answer = replay(
+        lite, "dry-run", "--selection-file", file, *more, "--limit", "3", "--batch-size", "2", "--json"
+    ).json
+    assert (answer["total"], answer["batches"]) == (3, 2)
+    selection = answer["selection"]
     assert selection["filters"]["created_at"] == {"start": "2020-01-01T00:00:00Z", "end": "2099-01-01T00:00:00Z"}
     assert (selection["filters"]["error_codes"], selection["filters"]["attempts"]["max"]) == (["io_error"], 1)
     assert selection["limits"] == {"max_records": 3, "batch_size": 2, "max_batches": None}
@@ -124,19 +126,19 @@ def test_a_flag_fills_in_what_the_file_leaves_open(lite: str, tmp_path: Path) ->
 @pytest.mark.parametrize("what", ["created_at: []", "created_at: 5", "created_at: {start: 5}"])
 def test_a_flag_hides_nothing_that_is_wrong_with_the_file(lite: str, tmp_path: Path, what: str) -> None:
     file = written(tmp_path, SPEC.replace("created_at: {start: 2020-01-01T00:00:00Z}", what))
-    told = replay(lite, "select", "--selection-file", file, "--created-before", "2099-01-01T00:00:00Z", "--json")
-    assert refused(told)[1:] == ("spec_invalid", "spec.filters.created_at" + (".start" if "start" in what else ""))
-    assert told.json["context"]["file"] == file
+    outcome = replay(lite, "select", "--selection-file", file, "--created-before", "2099-01-01T00:00:00Z", "--json")
+    assert refused(outcome)[1:] == ("spec_invalid", "spec.filters.created_at" + (".start" if "start" in what else ""))
+    assert outcome.json["context"]["file"] == file
 
 
 @pytest.mark.req("K-54")
 def test_a_file_for_another_environment(lite: str, tmp_path: Path) -> None:
     file = written(tmp_path, SPEC.replace("env: dev", "env: prod"))
     for command in (["select", "--selection-file", file], ["from-spec", file, "--run", *DO]):
-        told = replay(lite, *command, "--env", "dev", "--json")
-        assert refused(told) == (2, "spec_invalid", "metadata.env")
-        told = replay(lite, *command, "--json")
-        assert refused(told) == (3, "env_mismatch", "env_mismatch")
+        outcome = replay(lite, *command, "--env", "dev", "--json")
+        assert refused(outcome) == (2, "spec_invalid", "metadata.env")
+        outcome = replay(lite, *command, "--json")
+        assert refused(outcome) == (3, "env_mismatch", "env_mismatch")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -177,11 +179,11 @@ def test_flags_that_cannot_be_taken(
 ) -> None:
     given = [word.format(dir=tmp_path) for word in flags]
     # There is no ledger: what cannot be taken is refused before one is looked for.
-    told = replay(sqlite_url, "select", *given, "--output", form)
-    assert told.code == 2
-    assert told.error_code in ("bad_input", "spec_invalid")
+    outcome = replay(sqlite_url, "select", *given, "--output", form)
+    assert outcome.code == 2
+    assert outcome.error_code in ("bad_input", "spec_invalid")
     if form == "json":
-        assert refused(told)[2] == path
+        assert refused(outcome)[2] == path
     assert list(tmp_path.iterdir()) == []
 
 
@@ -207,9 +209,9 @@ def test_flags_that_cannot_be_taken(
 def test_commands_that_cannot_be_taken(lite: str, tmp_path: Path, command: list[str]) -> None:
     before = sum_of(lite)
     given = [word.format(dir=tmp_path) for word in command]
-    told = replay(lite, *given, *(DO if given[0] == "run" else ()), "--json")
-    assert told.code == 2
-    assert told.error_code in ("bad_input", "spec_invalid")
+    outcome = replay(lite, *given, *(DO if given[0] == "run" else ()), "--json")
+    assert outcome.code == 2
+    assert outcome.error_code in ("bad_input", "spec_invalid")
     assert sum_of(lite) == before
 
 
@@ -223,21 +225,21 @@ def test_commands_that_cannot_be_taken(lite: str, tmp_path: Path, command: list[
     ],
 )  # fmt: skip
 def test_a_dry_run_that_was_not_saved_here(lite: str, tmp_path: Path, text: str, path: str) -> None:
-    told = replay(lite, "run", "--dry-run-file", written(tmp_path, text, "d.json"), *DO, "--json")
-    assert refused(told) == (2, "spec_invalid", path)
+    outcome = replay(lite, "run", "--dry-run-file", written(tmp_path, text, "d.json"), *DO, "--json")
+    assert refused(outcome) == (2, "spec_invalid", path)
 
 
 def test_a_dry_run_that_was_changed_by_hand_is_refused(lite: str, tmp_path: Path) -> None:
     saved = tmp_path / "d.json"
     assert replay(lite, "dry-run", *GOES, "--save", str(saved)).code == 0
-    told = json.loads(saved.read_bytes())
+    saved_plan = json.loads(saved.read_bytes())
     for change, expected in (
-        ({"filters": {**told["selection"]["filters"], "queues": ["goes-abi", "hrrr"]}}, (3, "plan_stale", None)),
-        ({"filters": {**told["selection"]["filters"], "status": ["pending"]}},
+        ({"filters": {**saved_plan["selection"]["filters"], "queues": ["goes-abi", "hrrr"]}}, (3, "plan_stale", None)),
+        ({"filters": {**saved_plan["selection"]["filters"], "status": ["pending"]}},
          (2, "spec_invalid", "spec.filters.status[0]")),
         ({"env": "prod"}, (3, "env_mismatch", "env_mismatch")),
     ):  # fmt: skip
-        saved.write_text(json.dumps({**told, "selection": {**told["selection"], **change}}))
+        saved.write_text(json.dumps({**saved_plan, "selection": {**saved_plan["selection"], **change}}))
         assert refused(replay(lite, "run", "--dry-run-file", str(saved), *DO, "--json")) == expected
     assert states_of(lite) == {"failed": 8}
 
@@ -246,8 +248,8 @@ def test_a_dry_run_of_another_ledger_is_refused(lite: str, tmp_path: Path) -> No
     saved = str(tmp_path / "d.json")
     assert replay(lite, "dry-run", *GOES, "--save", saved).code == 0
     other = failed_jobs(lite.replace("ledger.db", "other.db"))
-    told = replay(other, "run", "--dry-run-file", saved, *DO, "--json")
-    assert (told.code, told.error_code) == (3, "plan_stale")
+    outcome = replay(other, "run", "--dry-run-file", saved, *DO, "--json")
+    assert (outcome.code, outcome.error_code) == (3, "plan_stale")
     assert states_of(other) == {"failed": 8}
 
 
@@ -334,8 +336,8 @@ def test_the_limits_of_an_overlay_hold(lite: str, tmp_path: Path) -> None:
 def test_an_overlay_keeps_what_was_tried_often_out(lite: str, tmp_path: Path) -> None:
     once = written(tmp_path, json.dumps(overlay(replay_defaults={"max_attempts": 1})), "1.json")
     twice = written(tmp_path, json.dumps(overlay(replay_defaults={"max_attempts": 2})), "2.json")
-    told = replay(lite, "dry-run", *GOES, "--config", once, "--json").json
-    assert (told["selection"]["filters"]["attempts"], told["total"]) == ({"min": None, "max": 0}, 0)
+    answer = replay(lite, "dry-run", *GOES, "--config", once, "--json").json
+    assert (answer["selection"]["filters"]["attempts"], answer["total"]) == ({"min": None, "max": 0}, 0)
     assert replay(lite, "dry-run", *GOES, "--config", twice, "--json").json["total"] == 5
     assert replay(lite, "dry-run", *GOES, "--config", twice, "--attempts-max", "0", "--json").json["total"] == 0
     more = replay(lite, "run", *GOES, *DO, "--config", twice, "--attempts-max", "2", "--json")
@@ -348,8 +350,8 @@ def test_the_kill_switches_of_an_overlay(lite: str, tmp_path: Path) -> None:
     flags = {"kill_switch_defaults": {"hrrr": True, "goes-abi": False}}
     config = written(tmp_path, json.dumps(overlay(safety_flags=flags)), "o.json")
     for command in (["dry-run"], ["run", *DO]):
-        told = replay(lite, *command, "--queue", "hrrr", *SINCE, "--config", config, "--json")
-        assert refused(told) == (3, "kill_switch_active", "kill_switch_active")
+        outcome = replay(lite, *command, "--queue", "hrrr", *SINCE, "--config", config, "--json")
+        assert refused(outcome) == (3, "kill_switch_active", "kill_switch_active")
     broad = replay(lite, "run", *SINCE, *DO, "--config", config, "--json").json
     assert broad["replayed"] == 5
     assert states_of(lite) == {"failed": 3, "pending": 5}

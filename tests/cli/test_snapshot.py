@@ -37,11 +37,11 @@ def test_create_says_what_it_wrote(history: str, tmp_path: Path) -> None:
     first, second = done.out.splitlines()
     assert f"{path}: 5 jobs, " in first
     assert first.endswith(" kB.")
-    told = holdfast("snapshot", "create", str(tmp_path / "b.snapshot"), "--db", history, "--json").json
-    assert list(told) == ["file", "bytes", "sha256", *HEADER, "rows", "not_in_it", "broken"]
-    assert (told["not_in_it"], told["broken"]) == ([], [])
-    assert told["bytes"] == (tmp_path / "b.snapshot").stat().st_size
-    assert {name: n for name, n in told["rows"].items() if name != "journal"} == ROWS
+    answer = holdfast("snapshot", "create", str(tmp_path / "b.snapshot"), "--db", history, "--json").json
+    assert list(answer) == ["file", "bytes", "sha256", *HEADER, "rows", "not_in_it", "broken"]
+    assert (answer["not_in_it"], answer["broken"]) == ([], [])
+    assert answer["bytes"] == (tmp_path / "b.snapshot").stat().st_size
+    assert {name: n for name, n in answer["rows"].items() if name != "journal"} == ROWS
     assert second == f"sha256 {holdfast('snapshot', 'verify', str(path), '--json').json['sha256']}"
 
 
@@ -52,8 +52,8 @@ def test_create_says_that_the_ledger_is_broken(history: str, tmp_path: Path) -> 
     done = holdfast("snapshot", "create", str(tmp_path / "a.snapshot"), "--db", history)
     assert done.tells("seals_chained", "holdfast check")
     assert len(done.out.splitlines()) == 3
-    told = holdfast("snapshot", "create", str(tmp_path / "b.snapshot"), "--db", history, "--json").json
-    assert told["broken"] == ["seals_chained"]
+    answer = holdfast("snapshot", "create", str(tmp_path / "b.snapshot"), "--db", history, "--json").json
+    assert answer["broken"] == ["seals_chained"]
 
 
 def test_verify_says_whether_it_is_whole(snapshot: Path) -> None:
@@ -62,11 +62,11 @@ def test_verify_says_whether_it_is_whole(snapshot: Path) -> None:
     first, second = done.out.splitlines()
     assert first.startswith(f"{snapshot} ")
     assert " 5 jobs, " in first
-    told = holdfast("snapshot", "verify", str(snapshot), "--json").json
-    assert list(told) == ["ok", "file", "bytes", "sha256", *HEADER, "rows", "seals", "head", "sealed", "unsealed"]
-    assert (told["ok"], told["seals"], told["sealed"]) == (True, 0, 0)
-    assert told["unsealed"] == told["rows"]["journal"]
-    assert f" {told['unsealed']} " in second
+    answer = holdfast("snapshot", "verify", str(snapshot), "--json").json
+    assert list(answer) == ["ok", "file", "bytes", "sha256", *HEADER, "rows", "seals", "head", "sealed", "unsealed"]
+    assert (answer["ok"], answer["seals"], answer["sealed"]) == (True, 0, 0)
+    assert answer["unsealed"] == answer["rows"]["journal"]
+    assert f" {answer['unsealed']} " in second
     snapshot.write_bytes(snapshot.read_bytes()[:-1])
     for arguments in ((), ("--json",)):
         done = holdfast("snapshot", "verify", str(snapshot), *arguments)
@@ -79,9 +79,9 @@ def test_restore_makes_the_ledger_and_says_so(snapshot: Path, tmp_path: Path) ->
     done = holdfast("snapshot", "restore", str(snapshot), "--db", new, "--reason", "the disk died")
     assert (done.code, done.err) == (0, "")
     assert done.tells("5 jobs", "dev", "epoch 2", 1, 0)
-    told = holdfast("snapshot", "restore", str(snapshot), "--db", str(tmp_path / "newer.db"), "--json").json
-    assert list(told) == ["ledger_id", "epoch", "environment", "sha256", "rows", "expired", "finished", "grant_id"]
-    assert (told["epoch"], told["expired"], told["finished"], told["grant_id"]) == (2, 1, 0, None)
+    answer = holdfast("snapshot", "restore", str(snapshot), "--db", str(tmp_path / "newer.db"), "--json").json
+    assert list(answer) == ["ledger_id", "epoch", "environment", "sha256", "rows", "expired", "finished", "grant_id"]
+    assert (answer["epoch"], answer["expired"], answer["finished"], answer["grant_id"]) == (2, 1, 0, None)
     states = holdfast("stats", "--db", new, "--json").json["states"]
     assert states == {"pending": 2, "running": 0, "succeeded": 1, "failed": 1, "quarantined": 1}
     assert holdfast("submit", "noop", "--db", new).out == "job 6  pending  (new)\n"
@@ -125,11 +125,11 @@ def test_diff_answers_by_its_exit_code(snapshot: Path, history: str, tmp_path: P
     done = holdfast("snapshot", "diff", str(snapshot), history)
     assert (done.code, done.err) == (0, "")
     assert done.tells("o difference")
-    told = holdfast("snapshot", "diff", str(snapshot), history, "--json")
-    assert told.code == 0
-    assert list(told.json) == ["same", "rows", "a", "b", "tables"]
-    assert (told.json["same"], told.json["tables"]) == (True, {})
-    assert list(told.json["a"]) == HEADER
+    outcome = holdfast("snapshot", "diff", str(snapshot), history, "--json")
+    assert outcome.code == 0
+    assert list(outcome.json) == ["same", "rows", "a", "b", "tables"]
+    assert (outcome.json["same"], outcome.json["tables"]) == (True, {})
+    assert list(outcome.json["a"]) == HEADER
     assert holdfast("submit", "noop", "--db", history, "--key", "later").code == 0
     done = holdfast("snapshot", "diff", str(snapshot), history)
     assert (done.code, done.err) == (1, "")
@@ -139,9 +139,9 @@ def test_diff_answers_by_its_exit_code(snapshot: Path, history: str, tmp_path: P
         ["jobs", "0", "1", "0", "6"],
         ["journal", "0", "1", "0", done.out.split()[-1]],
     ]
-    told = holdfast("snapshot", "diff", history, str(snapshot), "--json")
-    assert told.code == 1
-    assert told.json["tables"]["jobs"] == {
+    outcome = holdfast("snapshot", "diff", history, str(snapshot), "--json")
+    assert outcome.code == 1
+    assert outcome.json["tables"]["jobs"] == {
         "only_a": 1, "only_b": 0, "changed": 0, "keys": {"only_a": [6], "only_b": [], "changed": []},
     }  # fmt: skip
 

@@ -69,11 +69,11 @@ def test_a_name_that_nothing_looks_at_is_refused_with_those_that_there_are(ledge
     for slip, near in (("operation:noob", "operation:noop"), ("replays", "replay"), ("replay:slo", "replay:slow")):
         refused = run(ledger, "throw", slip, *ANN)
         assert (refused.code, refused.error_code) == (2, "bad_input")
-        told = refused.json
-        assert told["context"]["switch"] == slip
-        assert told["context"]["switches"] == NAMES
-        assert told["context"]["next_step"].startswith(f"Use one of {near}, ")
-        assert all(name in told["context"]["next_step"] for name in NAMES)
+        answer = refused.json
+        assert answer["context"]["switch"] == slip
+        assert answer["context"]["switches"] == NAMES
+        assert answer["context"]["next_step"].startswith(f"Use one of {near}, ")
+        assert all(name in answer["context"]["next_step"] for name in NAMES)
     assert run(ledger, "list", "--all").json == []
     for name in NAMES:
         assert run(ledger, "throw", name, *ANN).json["changed"] is True

@@ -169,8 +169,8 @@ def test_cancel_and_retry(history: str) -> None:
     cancelled = holdfast("cancel", "5", "--reason", "too late", "--db", history, "--json").json
     assert cancelled == {"job_id": 5, "state": "quarantined", "asked_to_stop": False}
     assert holdfast("cancel", "5", "--db", history, "--json").json["state"] == "quarantined"
-    asked = holdfast("cancel", "4", "--db", history, "--json").json
-    assert asked == {"job_id": 4, "state": "running", "asked_to_stop": True}
+    answer = holdfast("cancel", "4", "--db", history, "--json").json
+    assert answer == {"job_id": 4, "state": "running", "asked_to_stop": True}
     assert holdfast("retry", "2", "--db", history, "--json").json == {"job_id": 2, "state": "pending"}
     refused = holdfast("retry", "1", "--db", history, "--json")
     assert (refused.code, refused.error_code) == (3, "invalid_state_transition")

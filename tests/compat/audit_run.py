@@ -20,15 +20,15 @@ def event(n: object, **given: Any) -> AuditEvent:
     return AuditEvent(job_id=f"job-{n}", **fields)
 
 
-def log_many(url: str, *, directory: str, name: str, n: int, told: str, file_bytes_max: int) -> None:
+def log_many(url: str, *, directory: str, name: str, n: int, notes: str, file_bytes_max: int) -> None:
     """Log n events and note each number once it is answered."""
     with Ledger(url) as ledger:
         audit = AuditLogger(ledger, directory, file_bytes_max=file_bytes_max)
         for number in range(n):
-            note(told, str(audit.log(event(f"{name}-{number}"))))
+            note(notes, str(audit.log(event(f"{name}-{number}"))))
 
 
-def log_and_die(url: str, *, directory: str, told: str, kill_at: int | None, file_bytes_max: int) -> None:
+def log_and_die(url: str, *, directory: str, notes: str, kill_at: int | None, file_bytes_max: int) -> None:
     """Log three events, and be killed at the n-th call that changes the disk; a write is cut in half by it."""
     with Ledger(url) as ledger:
         audit = AuditLogger(ledger, directory, file_bytes_max=file_bytes_max)
@@ -42,5 +42,5 @@ def log_and_die(url: str, *, directory: str, told: str, kill_at: int | None, fil
 
         trap.watch_calls(os, "pwrite", "fsync", "ftruncate", "rename", "replace", after=False, last_act=half)
         for number in range(3):
-            note(told, str(audit.log(event(number))))
-        note(told, f"steps {trap.count}")
+            note(notes, str(audit.log(event(number))))
+        note(notes, f"steps {trap.count}")

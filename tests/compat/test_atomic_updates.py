@@ -90,8 +90,8 @@ def test_a_job_and_its_attempt_move_in_one_act(queue: IdempotentJobQueue, ledger
     queue.mark_running("a")
     queue.mark_failed("a")
     acts = rows(ledger_url, "SELECT move_id, machine, source, target FROM holdfast_edges ORDER BY seq, step")
-    told = {move_id: {edge[1:] for edge in acts if edge[0] == move_id} for move_id, *_ in acts}
-    assert [told[move_id] for move_id in dict.fromkeys(edge[0] for edge in acts)] == [
+    by_move = {move_id: {edge[1:] for edge in acts if edge[0] == move_id} for move_id, *_ in acts}
+    assert [by_move[move_id] for move_id in dict.fromkeys(edge[0] for edge in acts)] == [
         {("JOB", None, "pending")},
         {("EXECUTION", None, "LEASED"), ("EXECUTION", "LEASED", "IN_PROGRESS"), ("JOB", "pending", "running")},
         {("EXECUTION", "IN_PROGRESS", "ABORTED"), ("JOB", "running", "failed")},

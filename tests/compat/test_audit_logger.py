@@ -87,7 +87,7 @@ def test_transitions_are_the_journals_and_are_not_written_twice(
     queue.cancel_job("a", operator="bob")
     put(queue, JobStatus.SUCCEEDED, "b")
 
-    def told(job_id: str | int) -> list[tuple[object, ...]]:
+    def audited(job_id: str | int) -> list[tuple[object, ...]]:
         return [
             (e.action, e.metadata["event"], e.metadata["operator"], e.metadata["reason"], e.attempt, e.timestamp)
             for e in audit.events(job_id)
@@ -101,13 +101,13 @@ def test_transitions_are_the_journals_and_are_not_written_twice(
         ("transition_failed_to_pending", "job_retry_scheduled", "ada", "network is back", 1, third),
         ("transition_pending_to_quarantined", "job_cancelled", "bob", None, 1, third),
     ]
-    assert told("a") == a
-    assert [action for action, *_ in told("b")][1:] == [
+    assert audited("a") == a
+    assert [action for action, *_ in audited("b")][1:] == [
         "transition_pending_to_running",
         "transition_running_to_succeeded",
     ]
     [(ledger_id,)] = rows(ledger_url, "SELECT job_id FROM holdfast_calls WHERE key = 'a'")
-    assert told(ledger_id) == a
+    assert audited(ledger_id) == a
     assert {(e.source, e.status) for e in audit.events("a")} == {("state_machine", "validated")}
     assert audit.events("nobody") == []
     # Nothing of it is in the files: there is no second log that could part from the journal.
@@ -366,17 +366,17 @@ def test_a_kill_at_any_step_loses_no_event_that_was_answered(
     ledger.queues()  # makes it
 
     def killed(at: int | None) -> tuple[Path, list[str]]:
-        directory, told = tmp_path / f"audit-{at}", tmp_path / f"told-{at}"
+        directory, notes = tmp_path / f"audit-{at}", tmp_path / f"notes-{at}"
         child = server.spawn(
             "tests.compat.audit_run:log_and_die",
             url=sqlite_url,
             directory=str(directory),
-            told=str(told),
+            notes=str(notes),
             kill_at=at,
             file_bytes_max=file_bytes_max,
         )
         assert child.wait(30) == (0 if at is None else -9), server.log
-        return directory, noted(told)
+        return directory, noted(notes)
 
     *_, last = killed(None)[1]
     steps = int(last.split()[1])
@@ -406,7 +406,7 @@ def test_processes_take_turns(server: ForkServer, ledger: Ledger, sqlite_url: st
             directory=str(tmp_path / "audit"),
             name=name,
             n=40,
-            told=str(tmp_path / name),
+            notes=str(tmp_path / name),
             file_bytes_max=3000,
         )
         for name in ("one", "two", "three")

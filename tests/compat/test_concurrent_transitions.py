@@ -44,8 +44,10 @@ def test_concurrent_transitions(opened: Open, ledger_url: str, sharing: str) -> 
         "SELECT c.key, e.attempt, e.lease_token, e.status FROM holdfast_executions e"
         " JOIN holdfast_calls c ON c.job_id = e.job_id",
     )
-    told = [(token.job_id, token.attempt, token.token, "DONE" if token.token % 3 else "ABORTED") for token in worked]
-    assert sorted(told) == sorted(executions)
+    expected = [
+        (token.job_id, token.attempt, token.token, "DONE" if token.token % 3 else "ABORTED") for token in worked
+    ]
+    assert sorted(expected) == sorted(executions)
     assert len({(token.job_id, token.token) for token in worked}) == len(worked)
     assert Counter(token.job_id for token in worked if token.token % 3) == dict.fromkeys(names, 1)
     assert check_history(ledger_url, first, names) == {JobStatus.SUCCEEDED: len(names)}

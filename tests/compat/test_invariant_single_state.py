@@ -18,9 +18,9 @@ def test_invariant_single_state(ledger_url: str) -> None:
         assert history.refused > 0
 
         # In every look, a version of a job had one state and one number of attempts.
-        told: dict[tuple[str, int], tuple[str, int]] = {}
+        first_seen: dict[tuple[str, int], tuple[str, int]] = {}
         for sight in seen:
-            assert told.setdefault((sight.job_id, sight.version), (sight.state, sight.attempts)) == (
+            assert first_seen.setdefault((sight.job_id, sight.version), (sight.state, sight.attempts)) == (
                 sight.state,
                 sight.attempts,
             )

@@ -189,7 +189,7 @@ class Planted(NamedTuple):
     broken: set[str]
 
 
-def untold(knife: Knife, job_id: int, **columns: object) -> None:
+def without_last_row(knife: Knife, job_id: int, **columns: object) -> None:
     """Edit a failed job, and take the last row of its journal away."""
     knife.set("JOB", job_id, **columns)
     knife.run("DELETE FROM holdfast_journal WHERE machine = 'JOB' AND subject = ? AND target = 'failed'", job_id)
@@ -217,7 +217,7 @@ PLANTED = {
     "more attempts": Planted(FAILED, lambda k, n: k.set("JOB", n, attempts=7), {ATTEMPTS}),
     "fewer, and untold": Planted(
         FAILED,
-        lambda k, n: untold(k, n, attempts=0),
+        lambda k, n: without_last_row(k, n, attempts=0),
         {MANY_STATES, ATTEMPTS},
     ),
     "fewer on the way": Planted(SUCCEEDED, lambda k, n: k.set_row(k.row("JOB", n, "claim"), attempt=3), {ATTEMPTS}),
@@ -316,8 +316,8 @@ def test_damage_is_told_row_by_row_and_on_load(
     with caplog.at_level(logging.ERROR, logger="holdfast.compat"):
         loaded = opened()
     assert loaded.integrity_issues == expected
-    told = [record for record in caplog.records if record.name == "holdfast.compat.job_queue"]
-    assert [(record.message, record.__dict__["issue"]) for record in told] == [
+    logged = [record for record in caplog.records if record.name == "holdfast.compat.job_queue"]
+    assert [(record.message, record.__dict__["issue"]) for record in logged] == [
         ("The database is damaged", issue) for issue in expected
     ]
 

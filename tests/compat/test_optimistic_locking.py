@@ -62,7 +62,7 @@ RACES: dict[str, tuple[JobStatus, JobStatus, JobStatus, JobStatus, list[str]]] =
 def test_optimistic_locking(
     opened: Open, other: IdempotentJobQueue, ledger_url: str, *, name: str, idempotent: bool
 ) -> None:
-    read, asked, meanwhile, end, done = RACES[name]
+    read, requested, meanwhile, end, done = RACES[name]
     audit = Memory()
     validator = Interrupted(audit)
     queue = opened(validator)
@@ -72,12 +72,12 @@ def test_optimistic_locking(
     heard = len(audit.events)
     validator.meanwhile = lambda: mark(other, meanwhile, "a", idempotent=False)
     if idempotent:
-        mark(queue, asked, "a", idempotent=True)
+        mark(queue, requested, "a", idempotent=True)
         assert job_row(ledger_url, "a")["state"] == end
         assert [event.action for event in audit.events[heard:]] == done
     else:
         with pytest.raises(StateTransitionRaceError) as race:
-            mark(queue, asked, "a", idempotent=False)
+            mark(queue, requested, "a", idempotent=False)
         assert race.value.context == {"job_id": "a", "refusal": "race"}
         assert job_row(ledger_url, "a")["state"] == meanwhile
         assert audit.events[heard:] == []

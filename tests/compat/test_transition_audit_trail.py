@@ -97,11 +97,11 @@ def test_the_trail_of_many_workers_is_the_journal_edge_for_edge(ledger_url: str)
     claimed = rows(
         ledger_url, "SELECT lease_owner, count(*) FROM holdfast_executions GROUP BY lease_owner ORDER BY lease_owner"
     )
-    told = {
+    reported = {
         worker: sum(event[::2] == (worker, "transition_pending_to_running") for event in history.events)
         for worker in history.workers()
     }
-    assert dict(claimed) == {worker: n for worker, n in told.items() if n}
+    assert dict(claimed) == {worker: n for worker, n in reported.items() if n}
 
 
 @pytest.mark.req("G-12")

@@ -249,12 +249,13 @@ def test_no_person_approves_what_they_requested(prod_site: Site) -> None:
 @pytest.mark.parametrize("requester", ["cli:oda", "oda", "cli:ODA", "token:oda-robot"])
 def test_no_person_approves_what_they_requested_in_another_way(prod_site: Site, requester: str) -> None:
     from holdfast.console.security.callers import Role
-    from tests.governance.granting import asked, wanted
+    from tests.governance.granting import requested as requested_by_verb
+    from tests.governance.granting import wanted
 
     site = prod_site
     if site.tokens.get("oda-robot") is None:
         site.tokens.add("oda-robot", owner="oda", role=Role.OPERATOR)
-    made = asked(site.ledger.store, wanted(site.ledger.store, f"job:{requester}"), requester=requester)
+    made = requested_by_verb(site.ledger.store, wanted(site.ledger.store, f"job:{requester}"), requester=requester)
     with site.person("oda") as oda:
         own = oda.post(f"/grants/{made.grant_id}/approve", reason="ok", password=PASSWORD)
         assert (own.status_code, code_of(own)) == (403, "self_approval")

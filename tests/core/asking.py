@@ -133,7 +133,7 @@ def value(state: ValueState) -> RegistryValue:
     return made
 
 
-def asked(machine: Machine, source: str | None, event: str) -> Step | None:
+def step_for(machine: Machine, source: str | None, event: str) -> Step | None:
     """Return the step that `decide` answers when this event is asked of a record in this state; None if it refuses.
 
     Where no command leads to the event from there, or no record could be asked, that too is None.
@@ -155,7 +155,7 @@ def asked(machine: Machine, source: str | None, event: str) -> Step | None:
 Question = tuple[object, msgspec.Struct]
 
 
-def unasked(machine: Machine) -> set[str]:
+def undecided_births(machine: Machine) -> set[str]:
     """The events that no command asks for: the births that the store writes without a decision."""
     births = {
         GRANT.name: "request", PROCEDURE.name: "plan", STEP.name: "perform", VALUE.name: "admit", SWITCH.name: "throw",

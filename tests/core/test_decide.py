@@ -46,7 +46,7 @@ def fields_of(budget: Budget) -> dict[str, Any]:
     return dict(zip(("max_attempts", "replay_attempts", "attempts", "excused"), budget, strict=True))
 
 
-def told(record: object, command: object) -> str:
+def decision(record: object, command: object) -> str:
     """Return an answer in one line: the steps it takes, `no-op`, or the code of the refusal."""
     answer = decide(record, command, NOW)
     if isinstance(answer, Refused):
@@ -121,13 +121,13 @@ FROM_OUTSIDE = {
 @pytest.mark.parametrize("state", JobState)
 @pytest.mark.parametrize("command", OUTSIDE)
 def test_every_command_to_a_job_in_every_state(state: JobState, command: str) -> None:
-    assert told(job(state), OUTSIDE[command]) == FROM_OUTSIDE[state, command]
+    assert decision(job(state), OUTSIDE[command]) == FROM_OUTSIDE[state, command]
 
 
 @pytest.mark.req("X-03")
-@pytest.mark.parametrize("asked", [pair for pair, answer in FROM_OUTSIDE.items() if answer == "no-op"])
-def test_asking_for_the_state_a_job_has_is_a_move_of_nothing(asked: tuple[str, str]) -> None:
-    state, command = asked
+@pytest.mark.parametrize("case", [pair for pair, answer in FROM_OUTSIDE.items() if answer == "no-op"])
+def test_asking_for_the_state_a_job_has_is_a_move_of_nothing(case: tuple[str, str]) -> None:
+    state, command = case
     assert decide(job(JobState(state)), OUTSIDE[command], NOW) == Move()
 
 
@@ -147,8 +147,8 @@ def test_a_claim_matches_the_version_and_gives_a_lease() -> None:
 
 @pytest.mark.parametrize("delay, answer", [(-TICK, None), (timedelta(0), None), (TICK, "not_due")])
 def test_a_job_is_claimed_when_it_is_due(delay: timedelta, answer: str | None) -> None:
-    asked = decide(job(run_at=NOW + delay), ask.Claim(), NOW)
-    assert (asked.code if isinstance(asked, Refused) else None) == answer
+    decided = decide(job(run_at=NOW + delay), ask.Claim(), NOW)
+    assert (decided.code if isinstance(decided, Refused) else None) == answer
 
 
 @pytest.mark.req("K-14", "X-06")
@@ -188,7 +188,7 @@ def test_a_failed_job_is_put_back_within_its_whole_budget(
 def test_a_replay_has_a_reason_that_is_managed() -> None:
     assert {"dlq-drain", "incident", "backfill", "test"} == REPLAY_REASONS
     for reason in REPLAY_REASONS:
-        assert told(job(JobState.FAILED), ask.Replay(reason)) == "JOB replay: failed → pending"
+        assert decision(job(JobState.FAILED), ask.Replay(reason)) == "JOB replay: failed → pending"
     for reason in ("", "because", "INCIDENT"):
         # Before anything else: a bad reason is bad also where a replay would do nothing.
         assert refused(job(JobState.PENDING), ask.Replay(reason)).code == "replay_reason_unknown"
@@ -238,14 +238,14 @@ def test_a_release_names_its_operator_its_reason_and_its_grant(
 @pytest.mark.req("K-17")
 def test_a_release_has_no_budget_to_keep() -> None:
     spent = job(JobState.QUARANTINED, attempts=10)
-    assert told(spent, governed.Release("ann", "repaired", 4)) == "JOB release: quarantined → pending"
+    assert decision(spent, governed.Release("ann", "repaired", 4)) == "JOB release: quarantined → pending"
 
 
 @pytest.mark.req("K-17", "X-09")
 def test_a_job_that_retention_has_emptied_is_not_released() -> None:
     emptied = job(JobState.QUARANTINED, payload=None)
-    assert told(emptied, governed.Release("ann", "repaired", 4)) == "slimmed"
-    assert told(job(JobState.PENDING, payload=None), governed.Release("ann", "repaired", 4)) == "no-op"
+    assert decision(emptied, governed.Release("ann", "repaired", 4)) == "slimmed"
+    assert decision(job(JobState.PENDING, payload=None), governed.Release("ann", "repaired", 4)) == "no-op"
 
 
 # -- an attempt -------------------------------------------------------------------------------------------------------
@@ -334,24 +334,24 @@ BY_THE_REAPER = {
 
 
 @pytest.mark.req("X-05", "M-03", "M-06", "M-09", "M-18", "G-13", "K-12", "K-13")
-@pytest.mark.parametrize("asked", BY_ITS_HOLDER, ids="-".join)
-def test_every_command_of_the_holder_of_a_lease(asked: tuple[str, str]) -> None:
-    status, command = ExecutionStatus(asked[0]), asked[1]
-    live, expired = BY_ITS_HOLDER[asked]
-    assert told(attempt(status), held(command, TOKEN)) == live
-    assert told(attempt(status, expired=True), held(command, TOKEN)) == expired
-    assert told(attempt(status), held(command, WRONG)) == "lease_lost"
-    assert told(attempt(status, expired=True), held(command, WRONG)) == "lease_lost"
+@pytest.mark.parametrize("pair", BY_ITS_HOLDER, ids="-".join)
+def test_every_command_of_the_holder_of_a_lease(pair: tuple[str, str]) -> None:
+    status, command = ExecutionStatus(pair[0]), pair[1]
+    live, expired = BY_ITS_HOLDER[pair]
+    assert decision(attempt(status), held(command, TOKEN)) == live
+    assert decision(attempt(status, expired=True), held(command, TOKEN)) == expired
+    assert decision(attempt(status), held(command, WRONG)) == "lease_lost"
+    assert decision(attempt(status, expired=True), held(command, WRONG)) == "lease_lost"
 
 
 @pytest.mark.req("K-19", "M-04", "M-09")
-@pytest.mark.parametrize("asked", BY_THE_REAPER, ids="-".join)
-def test_every_command_of_the_reaper(asked: tuple[str, str]) -> None:
-    status = ExecutionStatus(asked[0])
-    command = ask.Expire(SOON) if asked[1] == "expire" else ask.Finish()
-    live, expired = BY_THE_REAPER[asked]
-    assert told(attempt(status), command) == live
-    assert told(attempt(status, expired=True), command) == expired
+@pytest.mark.parametrize("pair", BY_THE_REAPER, ids="-".join)
+def test_every_command_of_the_reaper(pair: tuple[str, str]) -> None:
+    status = ExecutionStatus(pair[0])
+    command = ask.Expire(SOON) if pair[1] == "expire" else ask.Finish()
+    live, expired = BY_THE_REAPER[pair]
+    assert decision(attempt(status), command) == live
+    assert decision(attempt(status, expired=True), command) == expired
 
 
 @pytest.mark.req("M-06", "M-18")
@@ -359,11 +359,11 @@ def test_a_lease_ends_with_its_last_tick() -> None:
     """At the very moment it names, a lease is over: for its holder, and for the reaper."""
     ends_now = attempt(ExecutionStatus.IN_PROGRESS, expired=True)
     assert ends_now.execution.lease_expires_at == NOW
-    assert told(ends_now, ask.Complete(TOKEN)) == "lease_expired"
-    assert told(ends_now, ask.Expire(SOON)).startswith("EXECUTION abort")
+    assert decision(ends_now, ask.Complete(TOKEN)) == "lease_expired"
+    assert decision(ends_now, ask.Expire(SOON)).startswith("EXECUTION abort")
     a_tick_left = attempt(ExecutionStatus.IN_PROGRESS)
-    assert told(a_tick_left, ask.Complete(TOKEN)) == COMPLETED
-    assert told(a_tick_left, ask.Expire(SOON)) == "lease_live"
+    assert decision(a_tick_left, ask.Complete(TOKEN)) == COMPLETED
+    assert decision(a_tick_left, ask.Expire(SOON)) == "lease_live"
 
 
 @pytest.mark.req("X-05", "K-12")
@@ -551,15 +551,17 @@ GRANTS_TOO_LATE = {
 @pytest.mark.parametrize("event", [*GRANT.events, "unheard"])
 def test_every_event_of_a_grant(state: GrantState, event: str) -> None:
     command = governed.GrantEvent(event, "bob")
-    assert told(grant(state, expires_at=NOW + TICK), command) == GRANTS.get((state, event), "wrong_state")
-    assert told(grant(state, expires_at=NOW), command) == GRANTS_TOO_LATE.get((state, event), "wrong_state")
+    assert decision(grant(state, expires_at=NOW + TICK), command) == GRANTS.get((state, event), "wrong_state")
+    assert decision(grant(state, expires_at=NOW), command) == GRANTS_TOO_LATE.get((state, event), "wrong_state")
 
 
 def test_nobody_approves_their_own_request_unless_that_is_allowed() -> None:
     draft = grant(GrantState.DRAFT, requested_by="ann")
-    assert told(draft, governed.GrantEvent("approve", "ann")) == "self_approval"
-    assert told(draft, governed.GrantEvent("approve", "ann", may_self_approve=True)) == "GRANT approve: draft → active"
-    assert told(draft, governed.GrantEvent("revoke", "ann")) == "GRANT revoke: draft → revoked"
+    assert decision(draft, governed.GrantEvent("approve", "ann")) == "self_approval"
+    assert (
+        decision(draft, governed.GrantEvent("approve", "ann", may_self_approve=True)) == "GRANT approve: draft → active"
+    )
+    assert decision(draft, governed.GrantEvent("revoke", "ann")) == "GRANT revoke: draft → revoked"
 
 
 def test_a_move_of_a_grant_matches_its_version() -> None:
@@ -597,10 +599,10 @@ def test_every_event_of_a_registry_value(state: ValueState, event: str) -> None:
 
 def test_a_value_moves_under_a_grant_and_is_superseded_by_something() -> None:
     active = value(ValueState.ACTIVE)
-    assert told(active, governed.ValueEvent("retire", None)) == "grant_required"
-    assert told(active, governed.ValueEvent("supersede", None, ("o", "2.0.0"))) == "grant_required"
-    assert told(active, governed.ValueEvent("supersede", 4)) == "successor_required"
-    assert told(active, governed.ValueEvent("retire", 4)) == "VALUE retire: active → retired"
+    assert decision(active, governed.ValueEvent("retire", None)) == "grant_required"
+    assert decision(active, governed.ValueEvent("supersede", None, ("o", "2.0.0"))) == "grant_required"
+    assert decision(active, governed.ValueEvent("supersede", 4)) == "successor_required"
+    assert decision(active, governed.ValueEvent("retire", 4)) == "VALUE retire: active → retired"
 
 
 @pytest.mark.parametrize("state", StepState)
@@ -698,4 +700,4 @@ def test_a_deadline_ends_only_a_job_that_waits(state: JobState) -> None:
         JobState.PENDING: "JOB lapse: pending → quarantined",
         JobState.QUARANTINED: "no-op",  # it was taken out before
     }
-    assert told(job(state), Lapse(NOW)) == answers.get(state, "wrong_state")
+    assert decision(job(state), Lapse(NOW)) == answers.get(state, "wrong_state")

@@ -139,7 +139,7 @@ class History:
     def questions(self) -> list[tuple[object, msgspec.Struct]]:
         """Everything that can be asked now, by anybody: workers old and new, operators, the reaper."""
         later = self.now + timedelta(minutes=1)
-        asked: list[tuple[object, msgspec.Struct]] = [
+        commands: list[tuple[object, msgspec.Struct]] = [
             (self.job, command)
             for command in (
                 ask.Claim(),
@@ -154,7 +154,7 @@ class History:
         ]
         for held in self.executions:
             token = held.lease_token
-            asked += [
+            commands += [
                 (Attempt(self.job, held), command)
                 for command in (
                     ask.Start(token),
@@ -171,7 +171,7 @@ class History:
                     Revoke(later, "it hangs"),
                 )
             ]
-        return asked
+        return commands
 
     def moves(self) -> list[Move]:
         """The answers that would change something."""

@@ -75,7 +75,7 @@ def ended(job: str, move: str = "x") -> str:
     return ENDED.format(job=job, move=f"'{move}'", no="{no}")
 
 
-def told(table: str = "holdfast_journal") -> str:
+def journal(table: str = "holdfast_journal") -> str:
     return JOURNAL.replace("{table}", table)
 
 
@@ -167,7 +167,7 @@ BOTH: dict[str, Act] = {
     "ended attempts changed": (["UPDATE holdfast_aborted SET error_code = 'x'"], KEPT),
     "journal deleted": (["DELETE FROM holdfast_journal"], KEPT),
     "journal changed": (["UPDATE holdfast_journal SET actor = 'x'"], KEPT),
-    "journal row by hand": ([told()], BY_HAND),
+    "journal row by hand": ([journal()], BY_HAND),
     "ended attempt by hand": ([ended("{waiting}")], BY_HAND),
     "ended attempt of one that runs": ([ended("{running}")], BY_HAND),
     "ended attempt of one that succeeded": ([jobs(DONE), ended("{running}", "act")], BY_HAND),
@@ -202,9 +202,9 @@ POSTGRES: dict[str, Act] = {
     "journal truncated": (["TRUNCATE holdfast_journal"], DELETED),
     "partition truncated": (["TRUNCATE holdfast_journal_p0"], DELETED),
     "settings truncated": (["TRUNCATE holdfast_meta CASCADE"], DELETED),
-    "partition row by hand": ([told("holdfast_journal_p0")], BY_HAND),
+    "partition row by hand": ([journal("holdfast_journal_p0")], BY_HAND),
     "journal row in a DO block that says it is a trigger": (
-        [f"DO $d$BEGIN {told()} /* function holdfast_jobs_moved() line */; END$d$"], BY_HAND,
+        [f"DO $d$BEGIN {journal()} /* function holdfast_jobs_moved() line */; END$d$"], BY_HAND,
     ),
     "ended attempt by a foreign trigger": (
         ["CREATE TEMP TABLE mine (x int)",
@@ -228,13 +228,13 @@ SQLITE: dict[str, Act] = {
     "call replaced by its key": ([f"REPLACE {SAME_KEY}"], BIRTH),
     "rowid of the journal": (["UPDATE holdfast_journal SET rowid = rowid + 9"], KEPT),
     "journal replaced by number": (
-        [told().replace("INSERT", "REPLACE").replace("(epoch", "(seq, epoch").replace("VALUES (1", "VALUES (1, 1")],
+        [journal().replace("INSERT", "REPLACE").replace("(epoch", "(seq, epoch").replace("VALUES (1", "VALUES (1, 1")],
         BY_HAND,
     ),
-    "journal replaced by version": ([told().replace("INSERT", "REPLACE").replace(", 2, 0,", ", 1, 0,")], BY_HAND),
+    "journal replaced by version": ([journal().replace("INSERT", "REPLACE").replace(", 2, 0,", ", 1, 0,")], BY_HAND),
     "journal row by a trigger of one's own": (
         ["CREATE TEMP TABLE mine (n)",
-         f"CREATE TEMP TRIGGER t AFTER INSERT ON mine BEGIN {told()}; END",
+         f"CREATE TEMP TRIGGER t AFTER INSERT ON mine BEGIN {journal()}; END",
          "INSERT INTO mine VALUES (1)"], BY_HAND,
     ),
     "ended attempt by a trigger of one's own": (

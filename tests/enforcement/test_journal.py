@@ -159,10 +159,14 @@ def test_an_attempt_that_ends_without_success_is_kept_with_what_it_was(
         "exec_id, attempt, status, version, lease_owner, lease_token, excused, error_code, progress, progress_note"
     )
     columns += ", event, actor, finished_at, lease_expires_at, cancel_asked_at"
-    [[*row, finished, expires, asked]] = client.run(f"SELECT {columns} FROM holdfast_executions WHERE job_id = ?", job)
+    [[*row, finished, expires, cancel_at]] = client.run(
+        f"SELECT {columns} FROM holdfast_executions WHERE job_id = ?", job
+    )
     depth = DEPTH[status] + 1
     assert row == [job * EXEC_IDS + 1, 1, "ABORTED", depth, "raw", 1, False, "boom", 0.5, "half", "cancel", "ann"]
-    assert [stored_time(at) for at in (finished, expires, asked)] == [stored_time(at) for at in (LAST, LATER, LATER)]
+    assert [stored_time(at) for at in (finished, expires, cancel_at)] == [
+        stored_time(at) for at in (LAST, LATER, LATER)
+    ]
     assert client.run("SELECT attempt, move_id FROM holdfast_aborted WHERE job_id = ?", job) == client.run(
         "SELECT attempts, move_id FROM holdfast_jobs WHERE job_id = ?", job
     )

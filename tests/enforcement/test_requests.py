@@ -38,8 +38,8 @@ def test_an_attempt_with_a_request_does_not_end_in_another_way(client: Client, h
 def test_an_attempt_with_a_request_may_commit(client: Client, hand: Hand) -> None:
     job = hand.requested()
     hand.take(JOB, job, JOB.path("succeed", JobState.RUNNING))
-    [[asked]] = client.run("SELECT cancel_by FROM holdfast_jobs WHERE job_id = ?", job)
-    assert asked == "ann"  # too late, and it shows
+    [[cancel_by]] = client.run("SELECT cancel_by FROM holdfast_jobs WHERE job_id = ?", job)
+    assert cancel_by == "ann"  # too late, and it shows
 
 
 @pytest.mark.attack("sql")

@@ -14,7 +14,7 @@ from holdfast.core.machine import Machine, Path
 from holdfast.core.machines import EXECUTION, JOB, MACHINES, ExecutionStatus, JobState
 from holdfast.core.pairing import joint_moves
 from holdfast.store.enforcement import Refusal
-from tests.core.asking import asked, unasked
+from tests.core.asking import step_for, undecided_births
 from tests.enforcement.raw import (
     AT,
     CLAIM,
@@ -117,12 +117,12 @@ def test_every_triple_gets_the_same_verdict_from_the_table_from_decide_and_from_
         for triple in triples(machine, source):
             _, event, target = triple
             path = lawful(machine, triple)
-            step = asked(machine, source, event)
+            step = step_for(machine, source, event)
             decided = bool(step and step.target == target)
             written = trial.verdict(event, target)
             expected = edges_of(path, trial.version) if path else illegal
             taken += path is not None
-            if written != expected or (decided != bool(path) and event not in unasked(machine)):
+            if written != expected or (decided != bool(path) and event not in undecided_births(machine)):
                 disagreements.append((triple, path and str(path), decided, written))
     assert disagreements == []
     assert taken == len(machine.paths)

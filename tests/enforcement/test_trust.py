@@ -140,8 +140,8 @@ def test_no_name_that_a_role_redefines_reaches_a_trigger(
             client.run(statement)
         client.run(f"SET LOCAL search_path TO {path}")
         for sql, refusal in attacks:
-            told = sql.replace(" holdfast_jobs", " public.holdfast_jobs")
-            assert client.refusal(told) == refusal, sql
+            qualified = sql.replace(" holdfast_jobs", " public.holdfast_jobs")
+            assert client.refusal(qualified) == refusal, sql
         by_hand = JOURNAL_ROW.replace("holdfast_journal", "public.holdfast_journal")
         assert client.refusal(by_hand, "JOB", made["done"], 9, AT) == Refusal.WRITTEN_BY_HAND
 

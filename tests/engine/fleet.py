@@ -16,8 +16,8 @@ from holdfast.engine.worker import unsuccessful
 from tests.support.roles import note
 
 NAME = "ship"
-DONE = "CREATE TABLE done (job_id bigint NOT NULL, asked text NOT NULL, handler text NOT NULL)"
-EFFECT = "INSERT INTO done (job_id, asked, handler) VALUES (:job_id, :asked, :handler)"
+DONE = "CREATE TABLE done (job_id bigint NOT NULL, requested text NOT NULL, handler text NOT NULL)"
+EFFECT = "INSERT INTO done (job_id, requested, handler) VALUES (:job_id, :requested, :handler)"
 NO_DELAY = RetryPolicy(strategy=Strategy.IMMEDIATE, max_attempts=100, base_s=0)
 
 
@@ -29,8 +29,8 @@ def handlers(*versions: str) -> Operations:
         @operations.operation(NAME, version=version, retry=NO_DELAY, lease_s=4.0)
         def ship(run: Execution, n: int) -> str:
             time.sleep(random.uniform(0, 0.004))
-            asked = run.job.operation_version
-            run.effect(EFFECT, {"job_id": run.job.job_id, "asked": asked, "handler": version}, rows=1)
+            requested = run.job.operation_version
+            run.effect(EFFECT, {"job_id": run.job.job_id, "requested": requested, "handler": version}, rows=1)
             return version
 
     for version in versions:
@@ -38,13 +38,13 @@ def handlers(*versions: str) -> Operations:
     return operations
 
 
-def work(url: str, *, versions: list[str], told: str) -> None:
+def work(url: str, *, versions: list[str], notes: str) -> None:
     """Work with a release's handlers until SIGTERM; what nobody here can do comes back soon."""
     unsuccessful.HANDLER_MISSING_S = 0.05
     with Ledger(url, handlers(*versions)) as ledger:
         worker = Worker(ledger, concurrency=2, batch_max=2, poll_s=0.1)
         signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-        note(told, f"{os.getpid()} {worker.worker_id}")
+        note(notes, f"{os.getpid()} {worker.worker_id}")
         worker.run()
 
 

@@ -322,7 +322,7 @@ def waits(run: Execution, note: str) -> None:
 
 
 @operations.operation(max_attempts=1)
-def is_told_to_stop(run: Execution) -> str:
+def signals_itself_to_stop(run: Execution) -> str:
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGINT)
     return "went on"

@@ -40,13 +40,13 @@ def render(path: str, width: int) -> bytes:
 def test_the_example_of_the_design(empty_url: str) -> None:
     database = Database(empty_url)
     database.run(f"CREATE TABLE thumbs (path text, data {'bytea' if database.is_postgres else 'blob'})")
-    told: list[str] = []
+    notified_urls: list[str] = []
 
     ledger = Ledger(empty_url)
 
     @ledger.operation("notify")
     def notify(run: Execution, url: str) -> None:
-        told.append(url)
+        notified_urls.append(url)
 
     @ledger.operation("thumbnail", version="1.0.0", max_attempts=5, lease_s=30)
     def thumbnail(run: Execution, path: str, width: int) -> dict[str, int]:
@@ -76,7 +76,7 @@ def test_the_example_of_the_design(empty_url: str) -> None:
     assert ledger.submit(call, client="web", key="a.png@64").result == {"bytes": 11}
     rows = [(path, bytes(data)) for path, data in database.run("SELECT path, data FROM thumbs ORDER BY path, data")]
     assert rows == [("a.png", b"a.png at 64"), ("a.png", b"a.png at 64"), ("c.png", b"c.png at 8")]
-    assert told == ["https://example.org/done"] * 3
+    assert notified_urls == ["https://example.org/done"] * 3
     notified = [(job.client, job.key) for job in jobs(ledger) if job.operation == "notify"]
     assert sorted(notified, key=str) == [("holdfast", f"{job_id}/1") for job_id in (1, *(r.job_id for r in more))]
 
@@ -105,11 +105,11 @@ def test_a_job_gets_what_its_operation_says_unless_the_submit_says_otherwise(
 ) -> None:
     ledger.submit(echo.call(value=1))
     ledger.submit(echo.call(value=2), client="c", key="k", run_at=clock.after(9), priority=0, queue="other")
-    plain, told = jobs(ledger)
+    plain, specific = jobs(ledger)
     assert (plain.operation_version, plain.queue, plain.priority, plain.max_attempts) == ("2.1.0", "talk", 3, 7)
     assert (plain.client, plain.key, plain.run_at) == ("local", None, clock())
-    assert (told.queue, told.priority, told.max_attempts) == ("other", 0, 7)
-    assert (told.client, told.key, told.run_at) == ("c", "k", clock.after(9))
+    assert (specific.queue, specific.priority, specific.max_attempts) == ("other", 0, 7)
+    assert (specific.client, specific.key, specific.run_at) == ("c", "k", clock.after(9))
     assert echo.__doc__ == "Return the value."
     assert repr(echo) == "Operation('echo', version='2.1.0')"
 

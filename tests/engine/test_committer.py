@@ -487,17 +487,17 @@ def test_what_goes_wrong_after_the_commit_repeats_nothing(
 def test_when_no_transaction_can_be_begun_everybody_is_told_at_once(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[None] = []
+    attempts: list[None] = []
 
-    def nobody() -> Any:
-        asked.append(None)
+    def unavailable() -> Any:
+        attempts.append(None)
         raise StoreUnavailableError("nobody answers")
 
-    monkeypatch.setattr(watched.store, "take", nobody)
+    monkeypatch.setattr(watched.store, "take", unavailable)
     tasks = [CallTask(lambda _: None) for _ in range(50)]
     watched.committer.perform(tasks)
     assert [type(task.error) for task in tasks] == [StoreUnavailableError] * 50
-    assert len(asked) == 1
+    assert len(attempts) == 1
     monkeypatch.undo()
     assert watched.ledger.submit(NOOP).is_new
 

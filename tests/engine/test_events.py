@@ -19,14 +19,14 @@ from tests.engine.database import Database
 
 AT_ONCE = RetryPolicy(strategy=Strategy.IMMEDIATE, max_attempts=2)
 
-Told = tuple[str, int, str, str | None, str]  # machine, subject, event, source, target
+Edge = tuple[str, int, str, str | None, str]  # machine, subject, event, source, target
 
 
-def told(event: Transition) -> Told:
+def edge_of(event: Transition) -> Edge:
     return event.machine, event.subject, event.event, event.source, event.target
 
 
-def journalled(ledger: Ledger) -> list[Told]:
+def journalled(ledger: Ledger) -> list[Edge]:
     """Return the whole journal, the edges of one move of one record as one path."""
     with ledger.store.reading() as reading:
         rows = ledger.store.execute(
@@ -44,9 +44,9 @@ class Listener:
         self.heard: list[Transition] = []
         self.subscription = ledger.subscribe(self.heard.append)
 
-    def told(self) -> list[Told]:
+    def edges(self) -> list[Edge]:
         assert self.subscription.flush(20)
-        return [told(event) for event in self.heard]
+        return [edge_of(event) for event in self.heard]
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def test_every_transition_is_told_in_the_order_of_the_journal(
             drain(ledger)
         drain(ledger, until=clock.after(60))
 
-    assert listener.told() == journalled(ledger)
-    kinds = {(machine, event) for machine, _, event, _, _ in listener.told()}
+    assert listener.edges() == journalled(ledger)
+    kinds = {(machine, event) for machine, _, event, _, _ in listener.edges()}
     assert kinds == {
         ("JOB", "submit"), ("JOB", "claim"), ("JOB", "succeed"), ("JOB", "fail"), ("JOB", "retry"), ("JOB", "cancel"),
         ("JOB", "quarantine"), ("JOB", "give_back"), ("JOB", "expire"), ("EXECUTION", "begin"),
@@ -110,7 +110,7 @@ def test_an_event_says_who_what_and_when(ledger: Ledger, clock: VirtualClock, li
     drain(ledger)
     clock.advance(5)
     drain(ledger)
-    listener.told()
+    listener.edges()
     submitted, begun, claimed = listener.heard[:3]
     assert submitted == Transition(
         machine="JOB", subject=receipt.job_id, event="submit", source=None, target="pending", job_id=receipt.job_id,
@@ -138,7 +138,7 @@ def test_recovery_and_rulings_name_their_actor(ledger: Ledger, clock: VirtualClo
     ledger.quarantine(ledger.submit("noop").job_id, "poison", actor="ann")
     clock.advance(1)
     drain(ledger)
-    listener.told()
+    listener.edges()
     actors = {event.event: event.actor for event in listener.heard if event.machine == "JOB"}
     assert (actors["quarantine"], actors["expire"]) == ("ann", "worker-virtual-0-2")
     assert run.record.execution.lease_owner == "test-virtual-0-1"
@@ -186,7 +186,7 @@ def test_what_the_callers_own_transaction_writes_is_told_only_when_it_is_known_t
 
     receipt = ledger.submit(own.call())
     drain(ledger)
-    assert listener.told() == journalled(ledger)
+    assert listener.edges() == journalled(ledger)
     assert [event.event for event in listener.heard if event.machine == "JOB"] == [
         "submit", "claim", "retry", "claim", "succeed",
     ]  # fmt: skip
@@ -196,7 +196,7 @@ def test_what_the_callers_own_transaction_writes_is_told_only_when_it_is_known_t
     connection.execute("ROLLBACK")
     connection.close()
     assert [event.job_id for event in listener.heard if event.event == "submit"] == [receipt.job_id]
-    assert listener.told() == journalled(ledger)
+    assert listener.edges() == journalled(ledger)
 
 
 def test_each_record_is_told_in_order_when_many_threads_write(ledger_url: str) -> None:
@@ -220,15 +220,15 @@ def test_each_record_is_told_in_order_when_many_threads_write(ledger_url: str) -
             thread.join()
         made += ledger.run_until_idle()
         assert made == 80
-        heard, written = listener.told(), journalled(ledger)
+        heard, written = listener.edges(), journalled(ledger)
         assert len(heard) == len(written) == 60 + 80 * 4
         assert _by_subject(heard) == _by_subject(written)
         assert (listener.subscription.lost, listener.subscription.broken) == (0, 0)
         listener.subscription.close()
 
 
-def _by_subject(transitions: list[Told]) -> dict[tuple[str, int], list[Told]]:
-    found: dict[tuple[str, int], list[Told]] = {}
+def _by_subject(transitions: list[Edge]) -> dict[tuple[str, int], list[Edge]]:
+    found: dict[tuple[str, int], list[Edge]] = {}
     for transition in transitions:
         found.setdefault(transition[:2], []).append(transition)
     return found
@@ -252,7 +252,7 @@ def test_a_slow_subscriber_loses_events_and_delays_nobody(
     subscription = ledger.subscribe(slow)
     ledger.submit("noop")
     assert busy.wait(20)
-    listener.told()
+    listener.edges()
     monkeypatch.setattr(events, "WAITING_MAX", 10)
     receipts = ledger.submit_many([{"operation": "noop"}] * 100)  # returns although the subscriber stands still
     assert (subscription.lost, subscription.broken) == (90, 0)
@@ -278,7 +278,7 @@ def test_a_broken_subscriber_is_counted_and_hurts_nobody(
     assert drain(ledger) == 1
     assert subscription.flush(20)
     assert (subscription.broken, subscription.lost) == (5, 0)
-    assert listener.told() == journalled(ledger)
+    assert listener.edges() == journalled(ledger)
     assert caplog.text.count("a subscriber failed on JOB submit") == 1
     subscription.close()
 
@@ -286,7 +286,7 @@ def test_a_broken_subscriber_is_counted_and_hurts_nobody(
 def test_a_subscription_that_is_closed_hears_no_more(ledger: Ledger) -> None:
     listener = Listener(ledger)
     ledger.submit("noop")
-    assert len(listener.told()) == 1
+    assert len(listener.edges()) == 1
     listener.subscription.close()
     ledger.submit("noop")
     assert len(listener.heard) == 1

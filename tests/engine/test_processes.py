@@ -240,7 +240,7 @@ def test_past_its_timeout_a_child_is_killed_with_what_it_started_and_replaced(li
 
 def test_signals_that_stop_the_worker_do_not_stop_its_children(sqlite_url: str) -> None:
     with Ledger(sqlite_url, handlers.some()) as ledger:
-        job_id = ledger.submit("is_told_to_stop").job_id
+        job_id = ledger.submit("signals_itself_to_stop").job_id
         drained(ledger, executor="processes")
         assert ledger.receipt(job_id).result == "went on"
 

@@ -15,20 +15,20 @@ from tests.engine.database import Database
 
 ONCE = RetryPolicy(strategy=Strategy.NO_RETRY)
 operations = Operations()
-TAKE = "UPDATE counter SET n = n + 1, told = :told WHERE n = :n"
+TAKE = "UPDATE counter SET n = n + 1, label = :label WHERE n = :n"
 
 
 @operations.operation("take_elsewhere", retry=ONCE)
 def take_elsewhere(run: Execution) -> None:
     """Stage what is refused, in whatever process this is."""
     run.if_refused(lambda _error: None)
-    run.effect(TAKE, {"n": 99, "told": "x"}, rows=1)
+    run.effect(TAKE, {"n": 99, "label": "x"}, rows=1)
 
 
 @pytest.fixture
 def counter(database: Database) -> Database:
     """A table of one number, which only grows from the number that was read."""
-    database.run("CREATE TABLE counter (n integer NOT NULL, told text)")
+    database.run("CREATE TABLE counter (n integer NOT NULL, label text)")
     database.run("INSERT INTO counter (n) VALUES (0)")
     return database
 
@@ -60,7 +60,7 @@ def test_who_was_not_the_first_stages_anew_in_the_same_attempt(ledger: Ledger, c
     @ledger.operation("take", retry=ONCE)
     def take(run: Execution) -> int:
         n = number(ledger)
-        run.effect(TAKE, {"n": n, "told": "first"}, rows=1)
+        run.effect(TAKE, {"n": n, "label": "first"}, rows=1)
         run.after_commit(echo.call(n=n))
         if not errors:
             counter.run("UPDATE counter SET n = 7")  # another was faster
@@ -75,7 +75,7 @@ def test_who_was_not_the_first_stages_anew_in_the_same_attempt(ledger: Ledger, c
     ledger.submit(take.call())
     drain(ledger)
     assert [error.context["statement"] for error in errors] == [TAKE]
-    assert counter.run("SELECT n, told FROM counter") == [(8, "first")]
+    assert counter.run("SELECT n, label FROM counter") == [(8, "first")]
     assert ended(only(ledger, "take")) == ("succeeded", 1, 0, None, "7")
     # What was staged first is dropped, calls too.
     assert ended(only(ledger, "echo")) == ("succeeded", 1, 0, None, "7")
@@ -88,7 +88,7 @@ def test_many_at_once_each_get_their_turn(ledger_url: str, counter: Database) ->
         def take(run: Execution) -> int:
             run.if_refused(lambda _error: take.fn(run))
             n = number(ledger)
-            run.effect(TAKE, {"n": n, "told": "x"}, rows=1)
+            run.effect(TAKE, {"n": n, "label": "x"}, rows=1)
             return n
 
         receipts = [ledger.submit(take.call()) for _ in range(8)]
@@ -118,12 +118,12 @@ def test_it_may_raise_what_a_handler_may(
             raise error if raises is None else raises
 
         run.if_refused(again)
-        run.effect(TAKE, {"n": 99, "told": "x"}, rows=1)
+        run.effect(TAKE, {"n": 99, "label": "x"}, rows=1)
 
     ledger.submit(take.call())
     drain(ledger)
     assert ended(only(ledger, "take")) == expected
-    assert counter.run("SELECT n, told FROM counter") == [(0, None)]
+    assert counter.run("SELECT n, label FROM counter") == [(0, None)]
 
 
 def test_what_is_refused_for_ever_fails(ledger: Ledger, counter: Database) -> None:
@@ -133,16 +133,16 @@ def test_what_is_refused_for_ever_fails(ledger: Ledger, counter: Database) -> No
     def take(run: Execution) -> None:
         def again(_error: EffectError) -> None:
             tries.append(run.attempt)
-            run.effect(TAKE, {"n": 99, "told": "x"}, rows=1)
+            run.effect(TAKE, {"n": 99, "label": "x"}, rows=1)
 
         run.if_refused(again)
-        run.effect(TAKE, {"n": 99, "told": "x"}, rows=1)
+        run.effect(TAKE, {"n": 99, "label": "x"}, rows=1)
 
     ledger.submit(take.call())
     drain(ledger)
     assert tries == [1] * AGAIN_MAX
     assert ended(only(ledger, "take")) == ("failed", 1, 0, "effect_failed", None)
-    assert counter.run("SELECT n, told FROM counter") == [(0, None)]
+    assert counter.run("SELECT n, label FROM counter") == [(0, None)]
 
 
 def test_a_later_attempt_begins_without_it(ledger: Ledger, counter: Database) -> None:
@@ -157,7 +157,7 @@ def test_a_later_attempt_begins_without_it(ledger: Ledger, counter: Database) ->
 
         if run.attempt == 1:
             run.if_refused(again)
-        run.effect(TAKE, {"n": 99, "told": "x"}, rows=1)
+        run.effect(TAKE, {"n": 99, "label": "x"}, rows=1)
 
     ledger.submit(take.call())
     drain(ledger)

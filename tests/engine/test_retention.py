@@ -468,7 +468,7 @@ def test_repeats_during_a_gc_see_the_result_or_that_it_has_expired(
     clock.advance(10)
     ids = {key: by_key(worked, key).job_id for key in keys}
     ended = threading.Event()
-    told: list[tuple[str, int, bool, bool, Any]] = []
+    answers: list[tuple[str, int, bool, bool, Any]] = []
 
     def repeat() -> None:
         with Ledger(worked.store.url, worked.operations, world=virtual_world(clock)) as client:
@@ -476,7 +476,7 @@ def test_repeats_during_a_gc_see_the_result_or_that_it_has_expired(
                 for key in keys:
                     receipt = client.submit("step", {"key": key, "how": "succeed"}, client="c", key=key)
                     result = None if receipt.result_expired else receipt.result
-                    told.append((key, receipt.job_id, receipt.is_new, receipt.result_expired, result))
+                    answers.append((key, receipt.job_id, receipt.is_new, receipt.result_expired, result))
 
     client = threading.Thread(target=repeat)
     client.start()
@@ -485,8 +485,8 @@ def test_repeats_during_a_gc_see_the_result_or_that_it_has_expired(
     finally:
         ended.set()
         client.join()
-    assert len(told) >= 30
-    for key, job_id, is_new, expired, result in told:
+    assert len(answers) >= 30
+    for key, job_id, is_new, expired, result in answers:
         assert (job_id, is_new) == (ids[key], False)
         assert result == (None if expired else {"key": key})
     assert worked.run_until_idle() == 0

@@ -33,7 +33,7 @@ from tests.support.roles import noted, wait_until
 
 @pytest.mark.req("L-16")
 @pytest.mark.parametrize(
-    "handler, asked, does",
+    "handler, requested, does",
     [
         ("1.0.0", "1.0.0", True),
         ("1.2.0", "1.0.0", True),
@@ -53,12 +53,12 @@ from tests.support.roles import noted, wait_until
         ("1.0.0", "one", False),
     ],
 )
-def test_who_speaks_what(handler: str, asked: str, does: bool) -> None:
-    assert speaks(handler, asked) is does
+def test_who_speaks_what(handler: str, requested: str, does: bool) -> None:
+    assert speaks(handler, requested) is does
 
 
 @pytest.mark.parametrize(
-    "here, asked, takes",
+    "here, requested, takes",
     [
         (["1.0.0", "1.1.0", "1.2.0", "2.0.0"], "1.1.0", "1.1.0"),  # the very one, though a newer one could
         (["1.0.0", "1.2.0", "1.3.0", "2.0.0"], "1.1.0", "1.3.0"),  # else the newest that speaks it
@@ -68,23 +68,23 @@ def test_who_speaks_what(handler: str, asked: str, does: bool) -> None:
         ([], "1.0.0", None),
     ],
 )
-def test_which_handler_is_chosen(here: list[str], asked: str, takes: str | None) -> None:
-    assert chosen(here, asked) == takes
-    assert chosen(list(reversed(here)), asked) == takes
+def test_which_handler_is_chosen(here: list[str], requested: str, takes: str | None) -> None:
+    assert chosen(here, requested) == takes
+    assert chosen(list(reversed(here)), requested) == takes
 
 
 VERSIONS = st.builds("{}.{}.{}{}".format, *[st.integers(0, 12)] * 3, st.sampled_from(["", "-rc.1", "-rc.2", "-a"]))
 
 
 @given(st.lists(VERSIONS, max_size=6, unique=True), VERSIONS)
-def test_what_is_chosen_speaks_it_and_nothing_better_is_left(here: list[str], asked: str) -> None:
-    takes = chosen(here, asked)
-    able = [version for version in here if speaks(version, asked)]
+def test_what_is_chosen_speaks_it_and_nothing_better_is_left(here: list[str], requested: str) -> None:
+    takes = chosen(here, requested)
+    able = [version for version in here if speaks(version, requested)]
     assert (takes is None) is (able == [])
     if takes is not None:
         assert takes in able
-        assert takes == asked or (asked not in here and takes == newest(able))
-        theirs, ours = ranked(asked), ranked(takes)
+        assert takes == requested or (requested not in here and takes == newest(able))
+        theirs, ours = ranked(requested), ranked(takes)
         assert theirs is not None
         assert ours is not None
         assert (ours.major, ours >= theirs) == (theirs.major, True)
@@ -144,8 +144,8 @@ def test_a_job_of_before_versions_had_to_rank_is_for_whoever_has_the_name() -> N
 @pytest.mark.req("L-16")
 def test_each_job_runs_on_a_handler_that_speaks_it(ledger: Ledger) -> None:
     declare(ledger, "1.0.0", "1.2.0", "2.0.0")
-    asked = [None, "2.0.0", "1.0.0", "1.1.0", "1.2.0"]
-    receipts = [ledger.submit("ship", {}, version=version) for version in asked]
+    requested = [None, "2.0.0", "1.0.0", "1.1.0", "1.2.0"]
+    receipts = [ledger.submit("ship", {}, version=version) for version in requested]
     by_mapping = ledger.submit_many([{"operation": "ship", "version": "1.0.0"}, {"operation": "ship"}])
     ledger.run_until_idle()
     done = [(ledger.job(r.job_id).operation_version, r.wait(0).result) for r in [*receipts, *by_mapping]]
@@ -284,12 +284,12 @@ def test_a_worker_gives_back_what_it_does_not_speak(ledger: Ledger, clock: Virtu
         assert (job.last_error_code, job.last_error_message) == (None, None)  # it has not failed
         with upgraded.store.reading() as reading:
             [execution] = reading.lists.executions(job_id)
-            told = explain(reading, job_id, clock())
+            explanation = explain(reading, job_id, clock())
         missing = "ship needs a handler for version 1.0.0; this worker has handlers only for 2.0.0, 0.9.0"
         assert (execution.error_code, execution.error_message) == ("handler_missing", missing)
-        assert [finding.code for finding in told.findings] == ["no_worker", "not_due"]
-        assert f"(handler_missing: {missing})" in told.findings[1].message
-        assert told.findings[1].evidence["excuse"] == "handler_missing"
+        assert [finding.code for finding in explanation.findings] == ["no_worker", "not_due"]
+        assert f"(handler_missing: {missing})" in explanation.findings[1].message
+        assert explanation.findings[1].evidence["excuse"] == "handler_missing"
     clock.advance(5)
     drained(ledger, executor="inline")
     assert (ledger.job(job_id).state, ledger.job(job_id).result) == (JobState.SUCCEEDED, '"1.0.0"')
@@ -326,11 +326,11 @@ def test_explain_knows_who_speaks_it(ledger: Ledger, clock: VirtualClock) -> Non
             transaction.workers.stopped(f"worker-{n - 1}")
             transaction.workers.seen(f"worker-{n}", ["default"], serves, 1)
         with ledger.store.reading() as reading:
-            told = explain(reading, job_id, clock())
-        assert (told.verdict, [finding.code for finding in told.findings]) == (verdict, [code]), serves
+            explanation = explain(reading, job_id, clock())
+        assert (explanation.verdict, [finding.code for finding in explanation.findings]) == (verdict, [code]), serves
         if verdict is JobVerdict.BLOCKED:
-            assert "ship 1.1.0" in told.findings[0].message
-            assert told.findings[0].evidence == {
+            assert "ship 1.1.0" in explanation.findings[0].message
+            assert explanation.findings[0].evidence == {
                 "operation": "ship", "version": "1.1.0", "workers": {f"worker-{n}": list(serves)},
             }  # fmt: skip
 
@@ -367,16 +367,16 @@ def forks() -> Iterator[ForkServer]:
 
 def done(ledger: Ledger) -> list[tuple[Any, ...]]:
     with ledger.store.reading() as reading:
-        return reading.execute("SELECT job_id, asked, handler FROM done ORDER BY job_id")
+        return reading.execute("SELECT job_id, requested, handler FROM done ORDER BY job_id")
 
 
 @pytest.mark.req("L-16", "M-11")
 def test_a_fleet_is_upgraded_while_it_runs(forks: ForkServer, ledger_url: str, tmp_path: Path) -> None:
     """Old workers, then old and new, then new ones only, one of them killed; clients change in between."""
-    told = str(tmp_path / "workers")
+    notes = str(tmp_path / "workers")
 
     def worker(*versions: str) -> Any:
-        return forks.spawn("tests.engine.fleet:work", url=ledger_url, versions=list(versions), told=told)
+        return forks.spawn("tests.engine.fleet:work", url=ledger_url, versions=list(versions), notes=notes)
 
     def client(name: str, *versions: str) -> Any:
         return forks.spawn("tests.engine.fleet:submit", url=ledger_url, versions=list(versions), jobs=JOBS, client=name)
@@ -400,13 +400,13 @@ def test_a_fleet_is_upgraded_while_it_runs(forks: ForkServer, ledger_url: str, t
         for each in middle:
             each.signal(signal.SIGTERM)
             assert each.wait(30) == 0, forks.log
-        names = dict(line.split() for line in noted(told))
+        names = dict(line.split() for line in noted(notes))
         assert len(names) == 4
         facts = Facts(ledger, effects=False)
         require_promises(facts, effects=False)
         assert Counter(job.state.value for job in facts.jobs.values()) == {"succeeded": 4 * JOBS}
-        asked = Counter((job.client, job.operation_version) for job in facts.jobs.values())
-        assert asked == {
+        requested = Counter((job.client, job.operation_version) for job in facts.jobs.values())
+        assert requested == {
             ("before", "1.0.0"): JOBS, ("during", "1.0.0"): JOBS, ("ahead", "2.0.0"): JOBS, ("minor", "1.1.0"): JOBS,
         }  # fmt: skip
         rows = done(ledger)
@@ -414,8 +414,8 @@ def test_a_fleet_is_upgraded_while_it_runs(forks: ForkServer, ledger_url: str, t
         assert {(job_id, version) for job_id, version, _ in rows} == {
             (job.job_id, job.operation_version) for job in facts.jobs.values()
         }
-        assert {(asked, handler) for _, asked, handler in rows if not speaks(handler, asked)} == set()
-        by = Counter(handler for _, asked, handler in rows if asked == "2.0.0")
+        assert {(requested, handler) for _, requested, handler in rows if not speaks(handler, requested)} == set()
+        by = Counter(handler for _, requested, handler in rows if requested == "2.0.0")
         assert by == {"2.0.0": JOBS}
         # What was given back cost nothing; the first lost leases of a job, here of the killed worker, are excused.
         codes = Counter(e.error_code for executions in facts.executions.values() for e in executions if e.excused)

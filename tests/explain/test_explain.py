@@ -45,7 +45,7 @@ def verbs(ledger_url: str) -> Iterator[Verbs]:
         yield Verbs(store, clock)
 
 
-def asked(verbs: Verbs, job_id: int) -> Explanation:
+def explained(verbs: Verbs, job_id: int) -> Explanation:
     with verbs.store.reading() as reading:
         answer = explain(reading, job_id, verbs.clock())
     assert (answer.job_id, answer.state) == (job_id, verbs.job(job_id).state)
@@ -93,7 +93,7 @@ def text(verbs: Verbs, seconds: float = 0) -> str:
 def test_not_due(verbs: Verbs) -> None:
     hello(verbs)
     job_id = verbs.submit(run_at=verbs.clock.after(7200))
-    found = only(asked(verbs, job_id), JobVerdict.WAITING, "not_due")
+    found = only(explained(verbs, job_id), JobVerdict.WAITING, "not_due")
     names(found, "2026-03-14 11:26:53 UTC (in 2 h)")
     assert found.evidence == {
         "run_at": text(verbs, 7200), "seconds": 7200.0, "attempts": 0, "spent": 0, "max_attempts": 5,
@@ -102,20 +102,20 @@ def test_not_due(verbs: Verbs) -> None:
     assert found.next == f"holdfast show {job_id}"
     verbs.clock.advance(7200)
     hello(verbs)
-    only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
+    only(explained(verbs, job_id), JobVerdict.WAITING, "about_to_start")
 
 
 def test_a_deadline_ahead_and_one_that_passed(verbs: Verbs) -> None:
     hello(verbs)
     job_id = verbs.submit(run_at=verbs.clock.after(3600), flow=Flow(deadline_s=7200))
-    answer = asked(verbs, job_id)
+    answer = explained(verbs, job_id)
     assert codes(answer) == (JobVerdict.WAITING, ["not_due", "deadline"])
     assert answer.findings[1].evidence == {"deadline_at": text(verbs, 7200)}
     passed = text(verbs, 7200)
     verbs.clock.advance(7200)
     with verbs.store.transaction() as transaction:
         transaction.flow.lapse(actor=WORKER)
-    found = only(asked(verbs, job_id), JobVerdict.FINISHED, "deadline_passed")
+    found = only(explained(verbs, job_id), JobVerdict.FINISHED, "deadline_passed")
     assert (found.evidence["deadline_at"], found.evidence["by"]) == (passed, WORKER)
 
 
@@ -123,14 +123,14 @@ def test_a_job_follows_others_that_run_or_rest(verbs: Verbs) -> None:
     hello(verbs)
     first, second = verbs.submit(), verbs.submit()
     job_id = verbs.submit(flow=Flow(after=(first, second)))
-    found = only(asked(verbs, job_id), JobVerdict.WAITING, "after_job")
+    found = only(explained(verbs, job_id), JobVerdict.WAITING, "after_job")
     assert found.evidence == {
         "job_id": first, "state": "pending", "quarantine_code": None, "holding": 2, "parents": 2,
         "if_unsuccessful": "wait", "batch_id": None,
     }  # fmt: skip
     with verbs.store.transaction() as transaction:
         transaction.jobs.rule([(verbs.job(second), Quarantine("poison"))], actor=OPERATOR)
-    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "held_by_job")
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "held_by_job")
     assert (found.evidence["job_id"], found.evidence["quarantine_code"]) == (second, "poison")
     assert found.next == f"holdfast explain {second}"
 
@@ -138,9 +138,9 @@ def test_a_job_follows_others_that_run_or_rest(verbs: Verbs) -> None:
 def test_not_due_and_nobody_is_there_for_it(verbs: Verbs) -> None:
     """Its time comes by itself, and a worker does not: that is said first, and gives the verdict."""
     job_id = verbs.submit(run_at=verbs.clock.after(7200))
-    assert codes(asked(verbs, job_id)) == (JobVerdict.BLOCKED, ["no_worker", "not_due"])
+    assert codes(explained(verbs, job_id)) == (JobVerdict.BLOCKED, ["no_worker", "not_due"])
     hello(verbs, operations=("echo",))
-    assert codes(asked(verbs, job_id)) == (JobVerdict.BLOCKED, ["operation_not_served", "not_due"])
+    assert codes(explained(verbs, job_id)) == (JobVerdict.BLOCKED, ["operation_not_served", "not_due"])
 
 
 def test_not_due_because_an_attempt_failed(verbs: Verbs) -> None:
@@ -148,7 +148,7 @@ def test_not_due_because_an_attempt_failed(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     verbs.work(attempt, fail(attempt, code="io_error", retry_at=verbs.clock.after(20)))
-    found = only(asked(verbs, job_id), JobVerdict.WAITING, "not_due")
+    found = only(explained(verbs, job_id), JobVerdict.WAITING, "not_due")
     names(found, "2026-03-14 09:27:13 UTC (in 20 s)", "1 of 5", "(io_error)")
     assert (found.evidence["last_error_code"], found.evidence["spent"], found.evidence["excuse"]) == (
         "io_error",
@@ -162,7 +162,7 @@ def test_not_due_because_it_was_given_back(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     verbs.work(attempt, GiveBack(attempt.execution.lease_token, verbs.clock.after(20), "snoozed"))
-    found = only(asked(verbs, job_id), JobVerdict.WAITING, "not_due")
+    found = only(explained(verbs, job_id), JobVerdict.WAITING, "not_due")
     names(found, "(snoozed)")
     assert (found.evidence["excuse"], found.evidence["spent"], found.evidence["attempts"]) == ("snoozed", 0, 1)
 
@@ -175,14 +175,14 @@ def test_an_operation_that_is_switched_off(verbs: Verbs) -> None:
     switch = throw(verbs.store, "operation:noop", actor=OPERATOR, reason="it eats disks").switch
     thrown_at = text(verbs)
     verbs.clock.advance(10)
-    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "kill_switch")
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "kill_switch")
     names(found, "noop", "operator-1", "2026-03-14 09:26:53 UTC (10 s ago)", "it eats disks")
     assert found.evidence == {
         "switch": switch.name, "thrown_at": thrown_at, "thrown_by": OPERATOR, "reason": "it eats disks"
     }  # fmt: skip
     assert found.next == "holdfast switch lift operation:noop --reason TEXT"
     # What is passed over is not ahead of anybody.
-    only(asked(verbs, behind), JobVerdict.WAITING, "about_to_start")
+    only(explained(verbs, behind), JobVerdict.WAITING, "about_to_start")
 
 
 def test_an_entry_of_a_log_is_not_for_workers(ledger_url: str) -> None:
@@ -204,7 +204,7 @@ def test_a_paused_queue(verbs: Verbs) -> None:
         transaction.queues.pause("a b", actor=OPERATOR, reason="the service is down")
     paused_at = text(verbs)
     verbs.clock.advance(10)
-    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "queue_paused")
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "queue_paused")
     names(found, "a b", "operator-1", "2026-03-14 09:26:53 UTC (10 s ago)", "the service is down")
     assert found.evidence == {
         "queue": "a b", "paused_at": paused_at, "paused_by": OPERATOR, "reason": "the service is down"
@@ -212,12 +212,12 @@ def test_a_paused_queue(verbs: Verbs) -> None:
     assert found.next == "holdfast resume --queue 'a b'"
     # Even when it is resumed, nothing happens before the job is due: both are said, and the pause first.
     later = verbs.submit(queue="a b", run_at=verbs.clock.after(60))
-    assert codes(asked(verbs, later)) == (JobVerdict.BLOCKED, ["queue_paused", "not_due"])
+    assert codes(explained(verbs, later)) == (JobVerdict.BLOCKED, ["queue_paused", "not_due"])
 
 
 def test_no_worker(verbs: Verbs) -> None:
     job_id = verbs.submit(queue="slow")
-    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
     names(found, "slow")
     assert found.evidence == {"queue": "slow", "last_seen_at": None, "living_workers": []}
     assert found.next == "holdfast workers --all"
@@ -225,10 +225,10 @@ def test_no_worker(verbs: Verbs) -> None:
     hello(verbs, "worker-of-slow", queues=("default", "slow"))
     seen_at = text(verbs)
     verbs.clock.advance(ALIVE_S)
-    only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
+    only(explained(verbs, job_id), JobVerdict.WAITING, "about_to_start")
     verbs.clock.advance(0.000001)
     hello(verbs, "worker-of-others")
-    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
     names(found, "slow", "2026-03-14 09:26:53 UTC (30 s ago)")
     assert found.evidence == {"queue": "slow", "last_seen_at": seen_at, "living_workers": ["worker-of-others"]}
 
@@ -236,10 +236,10 @@ def test_no_worker(verbs: Verbs) -> None:
 def test_a_worker_that_has_stopped_is_none(verbs: Verbs) -> None:
     job_id = verbs.submit()
     hello(verbs)
-    only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
+    only(explained(verbs, job_id), JobVerdict.WAITING, "about_to_start")
     with verbs.store.transaction() as transaction:
         transaction.workers.stopped(WORKER)
-    only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
+    only(explained(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
 
 
 def test_a_living_worker_says_hello_often_enough(verbs: Verbs) -> None:
@@ -261,7 +261,7 @@ def test_no_worker_knows_the_operation(verbs: Verbs) -> None:
     hello(verbs, "worker-a", operations=("noop", "thumbnail"))
     hello(verbs, "worker-b", queues=("other",), operations=("echo",))
     job_id = verbs.submit(operation="echo")
-    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "operation_not_served")
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "operation_not_served")
     names(found, "default", "echo 1.0.0")
     assert found.evidence == {
         "operation": "echo", "version": "1.0.0", "workers": {"worker-a": ["noop", "thumbnail"]}
@@ -278,17 +278,17 @@ def test_all_slots_are_busy(verbs: Verbs) -> None:
     verbs.claim(2, owner="worker-a")
     job_id = verbs.submit()
     verbs.claim(1, owner="worker-b", queues=("nothing here",))
-    assert codes(asked(verbs, job_id)) == (JobVerdict.WAITING, ["behind_others"])
+    assert codes(explained(verbs, job_id)) == (JobVerdict.WAITING, ["behind_others"])
     verbs.claim(1, owner="worker-b")
-    found = only(asked(verbs, job_id), JobVerdict.WAITING, "workers_busy")
+    found = only(explained(verbs, job_id), JobVerdict.WAITING, "workers_busy")
     names(found, "3 attempts", "3 slots")
     assert found.evidence == {"busy": {"worker-a": 2, "worker-b": 1}, "slots": {"worker-a": 2, "worker-b": 1}}
     assert found.next == "holdfast jobs --state running --queue default"
     # A lease that has run out is nobody's slot, if its worker lives.
     verbs.clock.advance(30)
-    only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
+    only(explained(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
     hello(verbs, "worker-a", concurrency=2)
-    only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
+    only(explained(verbs, job_id), JobVerdict.WAITING, "about_to_start")
 
 
 def test_others_come_first(verbs: Verbs) -> None:
@@ -301,7 +301,7 @@ def test_others_come_first(verbs: Verbs) -> None:
     verbs.submit(priority=-1, run_at=verbs.clock.after(-60))
     verbs.submit(queue="other", priority=9)
     earlier = verbs.submit(run_at=verbs.clock.after(-1))
-    found = [only(asked(verbs, job_id), JobVerdict.WAITING, "behind_others") for job_id in (earlier, first, second)]
+    found = [only(explained(verbs, job_id), JobVerdict.WAITING, "behind_others") for job_id in (earlier, first, second)]
     assert [finding.evidence["ahead"] for finding in found] == [2, 3, 4]
     last = found[-1]
     names(last, "default", "4")
@@ -316,7 +316,7 @@ def test_it_is_not_counted_for_ever(verbs: Verbs, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("holdfast.explain.pending.AHEAD_MAX", 3)
     hello(verbs)
     verbs.submit_all([Submission(operation="noop", payload="{}") for _ in range(5)])
-    found = only(asked(verbs, verbs.submit()), JobVerdict.WAITING, "behind_others")
+    found = only(explained(verbs, verbs.submit()), JobVerdict.WAITING, "behind_others")
     names(found, "3 or more")
     assert (found.evidence["ahead"], found.evidence["counted_to"]) == (3, 3)
 
@@ -324,7 +324,7 @@ def test_it_is_not_counted_for_ever(verbs: Verbs, monkeypatch: pytest.MonkeyPatc
 def test_nothing_stands_in_its_way(verbs: Verbs) -> None:
     hello(verbs)
     job_id = verbs.submit()
-    found = only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
+    found = only(explained(verbs, job_id), JobVerdict.WAITING, "about_to_start")
     names(found, "within 1 s")
     assert found.evidence == {"workers": [WORKER], "free": 2}
     assert found.next == f"holdfast show {job_id}"
@@ -335,7 +335,7 @@ def test_attempts_that_failed_before_are_told(verbs: Verbs) -> None:
     job_id = verbs.submit(max_attempts=3)
     attempt = verbs.claim_one()
     verbs.work(attempt, fail(attempt, code="io_error", message="the disk said no\nat line 3", retry_at=verbs.clock()))
-    answer = asked(verbs, job_id)
+    answer = explained(verbs, job_id)
     assert codes(answer) == (JobVerdict.WAITING, ["about_to_start", "failed_before"])
     found = answer.findings[1]
     names(found, "1 of 3", "io_error: the disk said no at line 3")
@@ -364,12 +364,12 @@ def test_running_under_a_lease(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one(seconds=90)
     verbs.clock.advance(10)
-    found = only(asked(verbs, job_id), JobVerdict.RUNNING, "running")
+    found = only(explained(verbs, job_id), JobVerdict.RUNNING, "running")
     names(found, "ttempt 1", "worker-1", "2026-03-14 09:26:53 UTC (10 s ago)", "2026-03-14 09:28:23 UTC (in 1 min)")
     assert found.evidence == lease_of(attempt, verbs)
     assert found.next == f"holdfast show {job_id}"
     verbs.progress(attempt, 0.5, "rendered")
-    found = only(asked(verbs, job_id), JobVerdict.RUNNING, "running")
+    found = only(explained(verbs, job_id), JobVerdict.RUNNING, "running")
     names(found, "50% done (rendered)")
     assert found.evidence == lease_of(attempt, verbs, progress=0.5, progress_note="rendered")
 
@@ -377,7 +377,7 @@ def test_running_under_a_lease(verbs: Verbs) -> None:
 def test_leased_and_not_begun(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.claim_one(begin=False)
-    found = only(asked(verbs, job_id), JobVerdict.RUNNING, "running")
+    found = only(explained(verbs, job_id), JobVerdict.RUNNING, "running")
     names(found, "ttempt 1", "leased", "worker-1")
     assert (found.evidence["status"], found.evidence["started_at"]) == ("LEASED", None)
 
@@ -387,13 +387,13 @@ def test_asked_to_stop(verbs: Verbs) -> None:
     verbs.claim_one()
     with verbs.store.transaction() as transaction:
         transaction.notes.request_cancel(job_id, actor="ann", reason="not wanted")
-    asked_at = text(verbs)
+    requested_at = text(verbs)
     verbs.clock.advance(3)
-    answer = asked(verbs, job_id)
+    answer = explained(verbs, job_id)
     assert codes(answer) == (JobVerdict.RUNNING, ["running", "cancel_asked"])
     found = answer.findings[1]
     names(found, "2026-03-14 09:26:53 UTC (3 s ago)")
-    assert found.evidence == {"cancel_asked_at": asked_at, "by": "ann", "reason": "not wanted", "attempt": 1}
+    assert found.evidence == {"cancel_asked_at": requested_at, "by": "ann", "reason": "not wanted", "attempt": 1}
 
 
 @pytest.mark.parametrize("ended", ["silent", "stopped"])
@@ -406,7 +406,7 @@ def test_its_worker_is_silent(verbs: Verbs, ended: str) -> None:
         with verbs.store.transaction() as transaction:
             transaction.workers.stopped(WORKER)
     verbs.clock.advance(ALIVE_S + 1)
-    answer = asked(verbs, job_id)
+    answer = explained(verbs, job_id)
     assert codes(answer) == (JobVerdict.RUNNING, ["running", "owner_silent"])
     found = answer.findings[1]
     said = "stopped" if ended == "stopped" else "was last seen"
@@ -421,7 +421,7 @@ def test_committed_and_not_finished(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     verbs.work(attempt, Commit(attempt.execution.lease_token, "1"))
-    found = only(asked(verbs, job_id), JobVerdict.RUNNING, "committed")
+    found = only(explained(verbs, job_id), JobVerdict.RUNNING, "committed")
     names(found, "ttempt 1", "worker-1")
     assert found.evidence == lease_of(attempt, verbs, status="COMMITTED")
 
@@ -450,7 +450,7 @@ def test_a_lease_that_ran_out_and_is_about_to_be_reaped(
         verbs.work(attempt, Commit(attempt.execution.lease_token))
     verbs.clock.advance(30)
     hello(verbs, "worker-a", queues=("other",))
-    answer = asked(verbs, job_id)
+    answer = explained(verbs, job_id)
     assert codes(answer) == (verdict, ["lease_expired", *(["suspect"] if lost else [])])
     found, at = answer.findings[0], "09:28:23" if lost else "09:27:23"
     names(found, "worker-dead", f"attempt {lost + 1}", f"2026-03-14 {at} UTC (0 s ago)", "worker-a", "1 s", then)
@@ -467,7 +467,7 @@ def test_a_lease_that_ran_out_and_nobody_is_there_to_reap_it(verbs: Verbs) -> No
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     verbs.clock.advance(31)
-    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "lease_expired_unseen")
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "lease_expired_unseen")
     names(found, "worker-1", "attempt 1", "2026-03-14 09:27:23 UTC (1 s ago)", "pending")
     assert found.evidence == lease_of(attempt, verbs, reapers=[], reaped_within_s=None, then="pending")
     assert found.next == "holdfast recover"
@@ -479,19 +479,22 @@ def test_a_worker_whose_own_lease_ran_out_is_not_taken_for_living(verbs: Verbs) 
     job_id = verbs.submit()
     attempt = verbs.claim_one(seconds=3)
     waiting = verbs.submit()
-    assert codes(asked(verbs, waiting)) == (JobVerdict.WAITING, ["about_to_start"])
+    assert codes(explained(verbs, waiting)) == (JobVerdict.WAITING, ["about_to_start"])
     verbs.clock.advance(5)
-    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "lease_expired_unseen")
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "lease_expired_unseen")
     assert found.evidence == lease_of(attempt, verbs, reapers=[], reaped_within_s=None, then="pending")
-    found = only(asked(verbs, waiting), JobVerdict.BLOCKED, "no_worker")
+    found = only(explained(verbs, waiting), JobVerdict.BLOCKED, "no_worker")
     names(found, "default", "2026-03-14 09:26:53 UTC (5 s ago)")
     hello(verbs, "worker-b")
-    assert only(asked(verbs, job_id), JobVerdict.WAITING, "lease_expired").evidence["reapers"] == ["worker-b"]
-    found = only(asked(verbs, waiting), JobVerdict.WAITING, "about_to_start")
+    assert only(explained(verbs, job_id), JobVerdict.WAITING, "lease_expired").evidence["reapers"] == ["worker-b"]
+    found = only(explained(verbs, waiting), JobVerdict.WAITING, "about_to_start")
     assert found.evidence["workers"] == ["worker-b"]
     # One that was seen after that lives: it only gave that attempt up.
     hello(verbs)
-    assert only(asked(verbs, job_id), JobVerdict.WAITING, "lease_expired").evidence["reapers"] == [WORKER, "worker-b"]
+    assert only(explained(verbs, job_id), JobVerdict.WAITING, "lease_expired").evidence["reapers"] == [
+        WORKER,
+        "worker-b",
+    ]
 
 
 def test_running_and_nobody_runs_it(verbs: Verbs, ledger_url: str) -> None:
@@ -500,7 +503,7 @@ def test_running_and_nobody_runs_it(verbs: Verbs, ledger_url: str) -> None:
     verbs.claim_one()
     with unguarded(ledger_url, cast("Any", None)) as knife:
         knife.set("JOB", job_id, status=None)
-    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_execution")
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "no_execution")
     assert (found.evidence, found.next) == ({"open_executions": 0}, "holdfast check")
 
 
@@ -513,7 +516,7 @@ def test_attempts_spent(verbs: Verbs) -> None:
     for _ in range(2):
         attempt = verbs.claim_one()
         verbs.work(attempt, fail(attempt, code="io_error", message="the disk said no", retry_at=verbs.clock()))
-    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "attempts_spent")
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "attempts_spent")
     names(found, "2 automatic attempts", "io_error: the disk said no")
     assert found.evidence == {
         "attempts": 2, "spent": 2, "max_attempts": 2, "replay_attempts": 5, "last_error_code": "io_error",
@@ -524,7 +527,7 @@ def test_attempts_spent(verbs: Verbs) -> None:
 
 def test_failed_with_attempts_left(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.FAILED)
-    found = only(asked(verbs, job.job_id), JobVerdict.BLOCKED, "not_retried")
+    found = only(explained(verbs, job.job_id), JobVerdict.BLOCKED, "not_retried")
     names(found, "1 of 5", "boom: it broke")
     assert found.next == f"holdfast retry {job.job_id}"
 
@@ -533,7 +536,7 @@ def test_a_failed_job_whose_budget_was_taken_away(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.FAILED, max_attempts=1)
     with verbs.store.transaction() as transaction, transaction.maintenance.open(who="test", why="no more replays"):
         verbs.store.execute(transaction.connection, "UPDATE holdfast_calls SET replay_attempts = 0")
-    found = only(asked(verbs, job.job_id), JobVerdict.BLOCKED, "budget_gone")
+    found = only(explained(verbs, job.job_id), JobVerdict.BLOCKED, "budget_gone")
     assert found.next == f"holdfast show {job.job_id}"
 
 
@@ -541,7 +544,7 @@ def test_budget_gone(verbs: Verbs) -> None:
     job_id = verbs.submit(max_attempts=1, replay_attempts=0)
     attempt = verbs.claim_one()
     verbs.work(attempt, fail(attempt, retry_at=verbs.clock()))
-    answer = asked(verbs, job_id)
+    answer = explained(verbs, job_id)
     assert codes(answer) == (JobVerdict.BLOCKED, ["quarantined", "budget_gone"])
     found = answer.findings[1]
     names(found, "1 attempt")
@@ -553,7 +556,7 @@ def test_quarantined(verbs: Verbs) -> None:
     verbs.rule(verbs.job(job_id), Quarantine("poison", "it cannot be read"), "looks wrong")
     at = text(verbs)
     verbs.clock.advance(60)
-    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "quarantined")
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "quarantined")
     names(
         found, "poison", "operator-1", "2026-03-14 09:26:53 UTC (1 min ago)", "looks wrong", "poison: it cannot be read"
     )
@@ -567,7 +570,7 @@ def test_quarantined(verbs: Verbs) -> None:
 def test_cancelled(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.rule(verbs.job(job_id), Cancel(), "nobody wants it")
-    found = only(asked(verbs, job_id), JobVerdict.FINISHED, "cancelled")
+    found = only(explained(verbs, job_id), JobVerdict.FINISHED, "cancelled")
     names(found, "operator-1", "2026-03-14 09:26:53 UTC (0 s ago)", "nobody wants it")
     assert (found.evidence["code"], found.evidence["by"]) == ("cancelled", OPERATOR)
 
@@ -582,7 +585,7 @@ def test_superseded(verbs: Verbs, *, by_handler: bool) -> None:
         verbs.work(attempt, fail(attempt, code="superseded", message=f"Quarantine: {words}", permanent=True))
     else:
         verbs.rule(verbs.job(job_id), Quarantine("superseded", words), "a later write came")
-    found = only(asked(verbs, job_id), JobVerdict.FINISHED, "superseded")
+    found = only(explained(verbs, job_id), JobVerdict.FINISHED, "superseded")
     who = WORKER if by_handler else OPERATOR
     names(found, who, "2026-03-14 09:26:53 UTC (0 s ago)", words)
     assert (found.evidence["code"], found.evidence["by"]) == ("superseded", who)
@@ -594,7 +597,7 @@ def test_superseded(verbs: Verbs, *, by_handler: bool) -> None:
 def test_superseded_by_hand_says_what_the_hand_wrote(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.rule(verbs.job(job_id), Quarantine("superseded", ""), "job 9 does it now")
-    found = only(asked(verbs, job_id), JobVerdict.FINISHED, "superseded")
+    found = only(explained(verbs, job_id), JobVerdict.FINISHED, "superseded")
     names(found, "(0 s ago)", "job 9 does it now")
 
 
@@ -611,7 +614,7 @@ def test_succeeded(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     verbs.work(attempt, Complete(attempt.execution.lease_token, '"result"'))
-    found = only(asked(verbs, job_id), JobVerdict.FINISHED, "succeeded")
+    found = only(explained(verbs, job_id), JobVerdict.FINISHED, "succeeded")
     names(found, "2026-03-14 09:26:53 UTC (0 s ago)", "1 attempt")
     assert found.evidence == {"succeeded_at": text(verbs), "attempts": 1, "has_result": True}
     assert found.next == f"holdfast show {job_id}"
@@ -622,12 +625,12 @@ def test_a_request_to_cancel_came_too_late(verbs: Verbs) -> None:
     attempt = verbs.claim_one()
     with verbs.store.transaction() as transaction:
         transaction.notes.request_cancel(job_id, actor="ann", reason="not wanted")
-    asked_at = text(verbs)
+    requested_at = text(verbs)
     verbs.work(attempt, Complete(attempt.execution.lease_token, '"result"'))
-    answer = asked(verbs, job_id)
+    answer = explained(verbs, job_id)
     assert codes(answer) == (JobVerdict.FINISHED, ["succeeded", "cancel_too_late"])
     assert answer.findings[1].evidence == {
-        "cancel_asked_at": asked_at, "by": "ann", "reason": "not wanted", "attempt": 1,
+        "cancel_asked_at": requested_at, "by": "ann", "reason": "not wanted", "attempt": 1,
     }  # fmt: skip
 
 
@@ -637,10 +640,10 @@ def test_a_suspect_runs_alone(verbs: Verbs) -> None:
         attempt = verbs.claim_one()
         verbs.clock.advance(60)
         verbs.work(attempt, Expire(verbs.clock()))
-    found = next(finding for finding in asked(verbs, job_id).findings if finding.code == "suspect")
+    found = next(finding for finding in explained(verbs, job_id).findings if finding.code == "suspect")
     assert (found.evidence["lost"], found.evidence["excused"]) == (2, 2)
     verbs.claim_one()
-    assert "suspect" in {finding.code for finding in asked(verbs, job_id).findings}
+    assert "suspect" in {finding.code for finding in explained(verbs, job_id).findings}
 
 
 @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.QUARANTINED])
@@ -649,7 +652,7 @@ def test_slimmed(verbs: Verbs, state: JobState) -> None:
     with verbs.store.transaction() as transaction, transaction.maintenance.open(who="gc", why="retention"):
         verbs.store.execute(transaction.connection, "UPDATE holdfast_calls SET payload = NULL")
         verbs.store.execute(transaction.connection, "UPDATE holdfast_jobs SET result = NULL")
-    answer = asked(verbs, job.job_id)
+    answer = explained(verbs, job.job_id)
     first = state.value
     verdict = JobVerdict.FINISHED if state is JobState.SUCCEEDED else JobVerdict.BLOCKED
     assert codes(answer) == (verdict, [first, "slimmed"])
@@ -664,7 +667,7 @@ def test_slimmed(verbs: Verbs, state: JobState) -> None:
 
 def test_there_is_no_such_job(verbs: Verbs) -> None:
     with pytest.raises(JobNotFoundError) as caught:
-        asked(verbs, 7)
+        explained(verbs, 7)
     assert caught.value.context == {"job_id": 7}
 
 
@@ -672,7 +675,7 @@ def test_erased(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.rule(verbs.job(job_id), Cancel(), "not wanted")
     erase(verbs.store, job_id, actor="ann", reason="a request")
-    answer = asked(verbs, job_id)
+    answer = explained(verbs, job_id)
     assert codes(answer) == (JobVerdict.FINISHED, ["cancelled", "erased"])
     evidence = answer.findings[1].evidence
     assert {name: evidence[name] for name in ("by", "reason", "grant_id", "digest")} == {

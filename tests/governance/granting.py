@@ -27,7 +27,7 @@ def wanted(store: Store[Any], target: str = "job:1", /, **fields: Any) -> Wanted
     return Wanted(**{"act": Act.RELEASE, "target": target, "environment": environment, "executor": "ann", **fields})
 
 
-def asked(store: Store[Any], what: Wanted, *, requester: str = "ann", **given: Any) -> Grant:
+def requested(store: Store[Any], what: Wanted, *, requester: str = "ann", **given: Any) -> Grant:
     """Ask for a grant."""
     return request(store, what, requester=requester, rollback_plan="quarantine it again", reason=WHY, **given)
 
@@ -87,7 +87,7 @@ def approve_in_prod(store: Store[Any], grant_id: int, name: str = "bob", reason:
     return approve(store, grant_id, identity, reason=reason)
 
 
-def told(store: Store[Any], grant_id: int) -> list[tuple[str, str, str, str | None]]:
+def journal_of(store: Store[Any], grant_id: int) -> list[tuple[str, str, str, str | None]]:
     """What the journal says of a grant: event, state, who and why."""
     with store.reading() as reading:
         return [(row.event, row.target, row.actor, row.reason) for row in reading.journal.of(grant_id, "GRANT")]

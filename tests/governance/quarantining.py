@@ -71,10 +71,10 @@ def wanted(store: Store[Any], act: Act, target: str, executor: str = "ann") -> W
 
 def granted(store: Store[Any], act: Act, target: str, executor: str = "ann") -> int:
     """Ask for a grant as the one who will use it, have it approved by somebody else, and return its id."""
-    asked = request(
+    draft = request(
         store, wanted(store, act, target, executor), requester=executor, rollback_plan="quarantine it", reason="asked"
     )
-    return approve(store, asked.grant_id, Identity(name="bob")).grant_id
+    return approve(store, draft.grant_id, Identity(name="bob")).grant_id
 
 
 def grants(store: Store[Any]) -> list[Grant]:
@@ -83,7 +83,7 @@ def grants(store: Store[Any]) -> list[Grant]:
         return reading.grants.page(limit=10_000)[::-1]
 
 
-def standing(store: Store[Any]) -> list[tuple[str, str, GrantState]]:
+def grant_states(store: Store[Any]) -> list[tuple[str, str, GrantState]]:
     """Return what each grant is for, and where it stands."""
     return [(grant.action, grant.target, grant.state) for grant in grants(store)]
 
@@ -97,7 +97,7 @@ def _gone_through(gate: str) -> None:
         time.sleep(0.0005)
 
 
-def release_each(url: str, gate: str, told: str, operator: str, work: list[tuple[int, int]]) -> None:
+def release_each(url: str, gate: str, answer_file: str, operator: str, work: list[tuple[int, int]]) -> None:
     """Release jobs one by one, each by a grant of its own; tell which of them it was that released them."""
     with open_store(url) as store:
         _gone_through(gate)
@@ -105,10 +105,10 @@ def release_each(url: str, gate: str, told: str, operator: str, work: list[tuple
             releases.release(store, job_id, operator=operator, reason="a race", grant_id=grant_id).changed
             for job_id, grant_id in work
         ]
-    Path(told).write_text(json.dumps(changed), encoding="utf-8")
+    Path(answer_file).write_text(json.dumps(changed), encoding="utf-8")
 
 
-def lift_each(url: str, gate: str, told: str, operator: str, work: list[tuple[str, int]]) -> None:
+def lift_each(url: str, gate: str, answer_file: str, operator: str, work: list[tuple[str, int]]) -> None:
     """Lift switches one by one, each by a grant of its own; tell which of them it was that lifted them."""
     with open_store(url) as store:
         _gone_through(gate)
@@ -116,7 +116,7 @@ def lift_each(url: str, gate: str, told: str, operator: str, work: list[tuple[st
             switches.lift(store, name, actor=operator, reason="a race", grant_id=grant_id).changed
             for name, grant_id in work
         ]
-    Path(told).write_text(json.dumps(changed), encoding="utf-8")
+    Path(answer_file).write_text(json.dumps(changed), encoding="utf-8")
 
 
 def release_all(url: str, ids: list[int], grant_id: int, kill_at: int) -> None:
@@ -151,7 +151,7 @@ def release_run(url: str, grant_id: int, kill_at: int) -> None:
         release_runs.run_release(store, grant_id, operator="ann", reason="renewed", rate=2.0, batch_size=3)
 
 
-def release_the_same(url: str, gate: str, told: str, ids: list[int], grant_id: int) -> None:
+def release_the_same(url: str, gate: str, answer_file: str, ids: list[int], grant_id: int) -> None:
     """Release jobs together, by a grant that another process uses too; tell how that ended."""
     with open_store(url) as store:
         _gone_through(gate)
@@ -160,4 +160,4 @@ def release_the_same(url: str, gate: str, told: str, ids: list[int], grant_id: i
             said = "released"
         except HoldfastError as error:
             said = error.code
-    Path(told).write_text(json.dumps(said), encoding="utf-8")
+    Path(answer_file).write_text(json.dumps(said), encoding="utf-8")

@@ -67,8 +67,8 @@ def value(code: str, version: str = "1.0.0", **fields: Any) -> dict[str, Any]:
 def manifest(collection: str | None = None, codes: str = "abc", **fields: Any) -> Manifest:
     """Return a manifest of a collection of its own, with codes that no other collection has."""
     name = collection or f"c{next(_names)}"
-    told = {"collection": name, "values": [value(f"{name}.{code}") for code in codes], **fields}
-    return read_manifest(told)
+    document = {"collection": name, "values": [value(f"{name}.{code}") for code in codes], **fields}
+    return read_manifest(document)
 
 
 def in_force(store: Store[Any], collection: str | None = None) -> list[str]:
@@ -80,7 +80,7 @@ def names(wanted: Manifest) -> list[str]:
     return [each.name for each in wanted.values]
 
 
-def standing(store: Store[Any], wanted: Manifest) -> tuple[str | None, set[str]]:
+def registry_status(store: Store[Any], wanted: Manifest) -> tuple[str | None, set[str]]:
     """Return where the collection of a manifest stands, and where its values do."""
     with store.reading() as reading:
         known = reading.registry.collection(wanted.collection)
@@ -102,14 +102,14 @@ def like(wanted: Manifest, *values: dict[str, Any], **fields: Any) -> Manifest:
 
 def granted(store: Store[Any], wanted: Manifest, **settings: Any) -> int:
     """Ask for the grant of a build as ann, and let bob approve it as this ledger wants it."""
-    asked = request_build(
+    draft = request_build(
         store, wanted, executor="ann", requester="ann", rollback_plan="supersede them", reason="release 7", **settings
     )
     with store.reading() as reading:
         prod = grants.environment_of(reading) == "prod"
     if prod:
-        return approve_in_prod(store, asked.grant_id).grant_id
-    return grants.approve(store, asked.grant_id, Identity(name="bob", method="claimed")).grant_id
+        return approve_in_prod(store, draft.grant_id).grant_id
+    return grants.approve(store, draft.grant_id, Identity(name="bob", method="claimed")).grant_id
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def image(store: Store[Any], wanted: Manifest, root: str) -> dict[str, Any]:
         subjects = [("PROCEDURE", run.run_id), *(("GRANT", grant.grant_id) for grant in grants)]
         subjects += [("VALUE", row.value_id) for row in rows]
         evidence = reading.runs.evidence(run.run_id)
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "run": [run.procedure, run.state, run.step, run.stop_state, run.failure, run.plan, sha256(run.params)],
             "steps": [(step.number, step.name, step.state) for step in reading.runs.steps(run.run_id)],
             "outcomes": {
@@ -241,24 +241,24 @@ def image(store: Store[Any], wanted: Manifest, root: str) -> dict[str, Any]:
             ],
             "lease": reading.leases.all()[run.lease].expires_at <= now,
         }
-    noted = told["outcomes"].get("S6_EVIDENCE")
+    noted = facts["outcomes"].get("S6_EVIDENCE")
     if noted is not None:  # of texts that hold names of this one
         assert noted["digests"] == {row.kind: row.digest for row in evidence if row.voided_at is None}
-        told["outcomes"]["S6_EVIDENCE"] = sorted(noted["digests"])
-    return _common(told, wanted, root)
+        facts["outcomes"]["S6_EVIDENCE"] = sorted(noted["digests"])
+    return _common(facts, wanted, root)
 
 
-def _same_digest_anywhere(told: dict[str, Any]) -> None:
+def _same_digest_anywhere(facts: dict[str, Any]) -> None:
     """Take out digests over rows with names of this one, once they are known to be right."""
-    for kind, content, *_ in told["evidence"]:
+    for kind, content, *_ in facts["evidence"]:
         if kind == "after_snapshot":
             assert content["digest"] == cser_digest({"values": content["rows"]})
             content["digest"] = "ROWS"
 
 
-def _common(told: dict[str, Any], wanted: Manifest, root: str) -> dict[str, Any]:
-    _same_digest_anywhere(told)
-    text = json.dumps(told)
+def _common(facts: dict[str, Any], wanted: Manifest, root: str) -> dict[str, Any]:
+    _same_digest_anywhere(facts)
+    text = json.dumps(facts)
     for name, common in (
         (wanted.digest, "MANIFEST"),
         (BUILD.plan_of(wanted.text), "PLAN"),
@@ -336,8 +336,8 @@ def triggers(client: Client) -> list[str]:
 
 def inserting(like_code: str, **columns: object) -> str:
     """Return the INSERT of a value that is like one that is there, but for these columns."""
-    told = {"vocab_id": f"'{uuid4()}'", "move_id": f"'{uuid4().hex}'", **columns}
-    picked = ", ".join(str(told.get(name, name)) for name in VALUE_COLUMNS)
+    values = {"vocab_id": f"'{uuid4()}'", "move_id": f"'{uuid4().hex}'", **columns}
+    picked = ", ".join(str(values.get(name, name)) for name in VALUE_COLUMNS)
     return (
         f"INSERT INTO holdfast_values ({', '.join(VALUE_COLUMNS)}) SELECT {picked} FROM holdfast_values"
         f" WHERE operation_code = '{like_code}' LIMIT 1"
@@ -367,14 +367,14 @@ def calm(dialect: str, name: str, table: str) -> list[str]:
 # Roles of other processes
 
 
-def die_at(url: str, told: dict[str, Any], root: str, point: str) -> None:
+def die_at(url: str, document: dict[str, Any], root: str, point: str) -> None:
     """Build until a point is reached, and end there by SIGKILL."""
     killed = at(point, die)
     with open_store(url) as store:
-        build(store, read_manifest(told), root=root, world=killed, **REAL)
+        build(store, read_manifest(document), root=root, world=killed, **REAL)
 
 
-def race(*, url: str, told: dict[str, Any], root: str, grant_id: int, directory: str) -> None:
+def race(*, url: str, document: dict[str, Any], root: str, grant_id: int, directory: str) -> None:
     """Say that all is ready, build as soon as the gate is there, and write down what came of it."""
     here = Path(directory)
     with open_store(url) as store:
@@ -382,7 +382,7 @@ def race(*, url: str, told: dict[str, Any], root: str, grant_id: int, directory:
         while not (here / "gate").exists():
             time.sleep(0.0005)
         try:
-            said = build(store, read_manifest(told), root=root, grant_id=grant_id, **REAL).report.verdict
+            said = build(store, read_manifest(document), root=root, grant_id=grant_id, **REAL).report.verdict
         except HoldfastError as error:
             said = error.code
     (here / root).write_text(said, encoding="utf-8")

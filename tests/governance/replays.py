@@ -113,14 +113,14 @@ def replays(store: Store[Any]) -> Counter[int]:
 
 def checksum(store: Store[Any]) -> str:
     """Return the SHA-256 of every row of every table of the ledger."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     with store.reading() as reading:
         for table in sorted(store.tables(reading.connection)):
             rows = reading.execute(f"SELECT * FROM {table}")
             lines = sorted(json.dumps([str(value) for value in row]) for row in rows)
-            told.update(f"{table} {len(lines)}\n".encode())
-            told.update("\n".join(lines).encode())
-    return told.hexdigest()
+            digest.update(f"{table} {len(lines)}\n".encode())
+            digest.update("\n".join(lines).encode())
+    return digest.hexdigest()
 
 
 def on_both(cases: Iterable[Any], *few: Any) -> list[Any]:

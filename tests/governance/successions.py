@@ -57,7 +57,7 @@ def permitted(store: Store[Any], wanted: ValueChange, *, executor: str = "ann", 
     with store.reading() as reading:
         environment = grants.environment_of(reading)
     act = grants.Act(f"registry.{wanted.disposition}")
-    asked = grants.Wanted(
+    what = grants.Wanted(
         act=act,
         target=f"value:{wanted.value}",
         environment=environment,
@@ -65,7 +65,7 @@ def permitted(store: Store[Any], wanted: ValueChange, *, executor: str = "ann", 
         plan=wanted.plan,
         **more,
     )
-    grant = grants.request(store, asked, requester="ann", rollback_plan="runbook 7", reason="release 8")
+    grant = grants.request(store, what, requester="ann", rollback_plan="runbook 7", reason="release 8")
     grants.approve(store, grant.grant_id, grants.Identity(name="bob"))
     return grant.grant_id
 
@@ -100,7 +100,7 @@ WRITES = frozenset({
 })  # fmt: skip
 
 
-def die_at(url: str, *, write: int, told: str) -> None:
+def die_at(url: str, *, write: int, notes: str) -> None:
     """Supersede, and end by SIGKILL just after a write, counted from 0: just before the first; note them all else."""
     with open_store(url) as store:
         run, seen = store.run, list[str]()
@@ -117,7 +117,7 @@ def die_at(url: str, *, write: int, told: str) -> None:
 
         store.run = counted  # type: ignore[method-assign]
         supersede(store, "ship", "1.0.0", "2.0.0", semantics=SHIP_2, **WHO)
-        note(told, " ".join(seen))
+        note(notes, " ".join(seen))
 
 
 def race(url: str, *, to: str | None, directory: str) -> None:
@@ -135,7 +135,7 @@ def race(url: str, *, to: str | None, directory: str) -> None:
     (here / name).write_text(said, encoding="utf-8")
 
 
-def submit(url: str, *, versions: list[str], client: str, told: str, until: str) -> None:
+def submit(url: str, *, versions: list[str], client: str, notes: str, until: str) -> None:
     """Submit by name until a file appears, and note each answer with the times before and after it."""
     with Ledger(url, shipping(*versions)) as ledger:
         n = 0
@@ -146,5 +146,5 @@ def submit(url: str, *, versions: list[str], client: str, told: str, until: str)
                 said = "taken"
             except HoldfastError as error:
                 said = error.code
-            note(told, f"{client} {n} {said} {began} {time.monotonic_ns()}")
+            note(notes, f"{client} {n} {said} {began} {time.monotonic_ns()}")
             n += 1

@@ -175,8 +175,8 @@ def test_the_checks_stand_in_one_order() -> None:
 def test_a_name_made_of_other_code_points_is_the_same_name() -> None:
     wanted = Wanted(act=Act.LIFT, target="cafe\u0301", environment="dev", executor="zoe\u0308", actions=("e\u0301",))
     composed = msgspec.structs.replace(wanted, target="café", executor="zoë", actions=("é",))
-    for asked, does in ((wanted, composed), (composed, wanted)):
-        grant = but(action="switch.lift", target=asked.target, scope=asked.scope("throw it").text)
+    for granted, does in ((wanted, composed), (composed, wanted)):
+        grant = but(action="switch.lift", target=granted.target, scope=granted.scope("throw it").text)
         assert judge(7, [grant], does, NOW) is grant
 
 
@@ -283,7 +283,7 @@ def test_a_grant_asked_for_like_this_permits_this_unless_it_is_generic(data: Any
 
 def _assert_exact(grant: Grant, wanted: Wanted) -> None:
     """Hold what was permitted against what was wanted, by other means than the judge's."""
-    told = canonical(
+    scope = canonical(
         {
             "actions": sorted({normalize("NFC", word) for word in wanted.actions or [str(wanted.act)]}),
             "environment": wanted.environment,
@@ -293,7 +293,7 @@ def _assert_exact(grant: Grant, wanted: Wanted) -> None:
             "rollback_plan": msgspec.json.decode(grant.scope)["rollback_plan"],
         }
     )
-    assert grant.scope == told
+    assert grant.scope == scope
     assert canonical([grant.action, grant.target]) == canonical([str(wanted.act), wanted.target])
     assert grant.state == "active"
     assert grant.expires_at > NOW

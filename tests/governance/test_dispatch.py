@@ -11,7 +11,17 @@ from holdfast.governance.registry.dismantle import dismantle
 from holdfast.governance.registry.dispatch import CONTRACTS, DispatchSummary, dispatch
 from holdfast.governance.registry.registry import build, faults, resolve
 from holdfast.store import Store, Submission
-from tests.governance.registries import BOTH, REAL, WHO, built, everything, governed, in_force, manifest, standing
+from tests.governance.registries import (
+    BOTH,
+    REAL,
+    WHO,
+    built,
+    everything,
+    governed,
+    in_force,
+    manifest,
+    registry_status,
+)
 from tests.support.ledgers import new_store
 
 shared = pytest.fixture(scope="module", params=BOTH, name="shared")(governed)
@@ -27,7 +37,7 @@ SOUND: dict[str, Any] = {
 }
 
 
-def asked(store: Store[Any], **given: Any) -> DispatchSummary:
+def dispatched(store: Store[Any], **given: Any) -> DispatchSummary:
     request = {**SOUND, **given}
     return dispatch(store, request.pop("contract"), **request)
 
@@ -46,13 +56,13 @@ BLOCKED: list[tuple[dict[str, Any], str, str]] = [
 @pytest.mark.req("L-11")
 def test_a_sound_request_is_valid_and_writes_nothing(shared: Store[Any]) -> None:
     before = everything(shared)
-    summary = asked(shared)
+    summary = dispatched(shared)
     assert summary.checks == (
         "runtime_gate", "mode", "correlation", "contract", "tool", "fixture", "namespace", "endpoint",
     )  # fmt: skip
     assert (summary.validated, summary.endpoint_present, summary.true_dry_run_possible) == (True, True, True)
     assert (summary.blocker, summary.observation) == (None, None)
-    plan = asked(shared, mode="PLAN_ONLY", idempotency_root="", fixture=None)
+    plan = dispatched(shared, mode="PLAN_ONLY", idempotency_root="", fixture=None)
     assert (plan.validated, plan.true_dry_run_possible) == (True, False)
     assert everything(shared) == before
 
@@ -63,7 +73,7 @@ def test_the_first_check_that_fails_is_the_answer(
     shared: Store[Any], given: dict[str, Any], last: str, code: str
 ) -> None:
     before = everything(shared)
-    summary = asked(shared, **given)
+    summary = dispatched(shared, **given)
     assert (summary.validated, summary.true_dry_run_possible, summary.blocker) == (False, False, code)
     assert summary.checks[-1] == last
     assert everything(shared) == before
@@ -72,13 +82,13 @@ def test_the_first_check_that_fails_is_the_answer(
 @pytest.mark.req("L-11", "L-13")
 def test_of_several_faults_the_earliest_is_told(shared: Store[Any]) -> None:
     all_wrong = {"fixture": None, "idempotency_root": "nowhere"}
-    assert asked(shared, **all_wrong, contract="DOT_C1_NOTHING").blocker == "REJECT_CONTRACT_UNKNOWN"
-    assert asked(shared, **all_wrong, contract="DOT_C1_BAD_INPUT_HARNESS").blocker == "REJECT_FIXTURE_MISSING"
+    assert dispatched(shared, **all_wrong, contract="DOT_C1_NOTHING").blocker == "REJECT_CONTRACT_UNKNOWN"
+    assert dispatched(shared, **all_wrong, contract="DOT_C1_BAD_INPUT_HARNESS").blocker == "REJECT_FIXTURE_MISSING"
     with pytest.raises(InputError) as missing:
-        asked(shared, **all_wrong, contract="DOT_C1_NOTHING", correlation_id=" ")
+        dispatched(shared, **all_wrong, contract="DOT_C1_NOTHING", correlation_id=" ")
     assert missing.value.context["field"] == "correlation_id"
     with pytest.raises(RegistryError) as bad:
-        asked(shared, **all_wrong, correlation_id=" ", mode="FULL_SPEED")
+        dispatched(shared, **all_wrong, correlation_id=" ", mode="FULL_SPEED")
     assert bad.value.code == "REJECT_BAD_MODE"
 
 
@@ -87,7 +97,7 @@ def test_a_real_run_is_refused_there_whatever_it_is(shared: Store[Any]) -> None:
     before = everything(shared)
     for contract in (*CONTRACTS, "DOT_C1_NOTHING"):
         with pytest.raises(RegistryError) as caught:
-            asked(shared, contract=contract, mode="REAL_RUN", write_observation=True)
+            dispatched(shared, contract=contract, mode="REAL_RUN", write_observation=True)
         assert caught.value.code == "C1_PROD_REAL_RUN_BLOCKED"
     assert everything(shared) == before
 
@@ -95,27 +105,27 @@ def test_a_real_run_is_refused_there_whatever_it_is(shared: Store[Any]) -> None:
 @pytest.mark.req("L-11")
 def test_the_gate_of_the_runtime_comes_first(sqlite_url: str) -> None:
     with new_store(sqlite_url) as store:
-        summary = asked(store, mode="REAL_RUN", correlation_id="")  # nothing else is looked at
+        summary = dispatched(store, mode="REAL_RUN", correlation_id="")  # nothing else is looked at
         assert (summary.validated, summary.blocker, summary.checks) == (False, "VOCABULARY_RUNTIME_OVERCLAIM", ())
 
 
 @pytest.mark.req("L-11")
 def test_an_observation_is_kept_once(shared: Store[Any]) -> None:
-    first = asked(shared, write_observation=True)
+    first = dispatched(shared, write_observation=True)
     before = everything(shared)
-    assert asked(shared, write_observation=True) == first
+    assert dispatched(shared, write_observation=True) == first
     assert everything(shared) == before
     assert first.observation is not None
-    other = asked(shared, write_observation=True, idempotency_root="DRYRUN-NS:other")
+    other = dispatched(shared, write_observation=True, idempotency_root="DRYRUN-NS:other")
     assert other.observation not in (None, first.observation)
     with pytest.raises(InputError):
-        asked(shared, write_observation=True, mode="PLAN_ONLY", idempotency_root="")
+        dispatched(shared, write_observation=True, mode="PLAN_ONLY", idempotency_root="")
 
 
 @pytest.mark.req("L-11")
 @pytest.mark.parametrize("contract", CONTRACTS)
 def test_every_contract_has_a_tool(shared: Store[Any], contract: str) -> None:
-    summary = asked(shared, contract=contract, mode="VERIFY_ONLY")
+    summary = dispatched(shared, contract=contract, mode="VERIFY_ONLY")
     assert summary.validated
     assert "tool" in summary.checks
 
@@ -129,12 +139,12 @@ def test_a_dismantled_collection_is_out_of_force_and_all_of_it_is_on_record(shar
     wanted = built(shared)
     rehearsed = dismantle(shared, wanted.collection, **WHO)
     assert rehearsed.ok
-    assert standing(shared, wanted) == ("in force", {"in force"})
+    assert registry_status(shared, wanted) == ("in force", {"in force"})
 
     done = dismantle(shared, wanted.collection, **REAL)
     assert (done.verdict, done.state) == ("DONE", "done")
     assert in_force(shared, wanted.collection) == []
-    assert standing(shared, wanted) == ("withheld", {"withheld"})
+    assert registry_status(shared, wanted) == ("withheld", {"withheld"})
     with shared.reading() as reading:
         assert len(reading.registry.values(collection=wanted.collection)) == len(wanted.values)
         with pytest.raises(RegistryError):
@@ -148,7 +158,7 @@ def test_a_dismantled_collection_is_out_of_force_and_all_of_it_is_on_record(shar
         assert faults(reading) == []
     again = build(shared, wanted, **REAL)  # under a root of its own: the old run is done
     assert again.report.verdict == "DONE"
-    assert standing(shared, wanted) == ("in force", {"in force"})
+    assert registry_status(shared, wanted) == ("in force", {"in force"})
 
 
 @pytest.mark.req("L-20")

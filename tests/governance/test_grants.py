@@ -21,7 +21,7 @@ from holdfast.governance.approval import approval_doubt, register_approver, revo
 from holdfast.governance.grants import Identity, approve, authorise, issue, request, revoke, verdict_on
 from holdfast.store import Store, open_store
 from holdfast.testing import VirtualClock
-from tests.governance.granting import WHY, People, act, asked, contents, told, wanted
+from tests.governance.granting import WHY, People, act, contents, journal_of, requested, wanted
 from tests.support.ledgers import new_store
 
 Make = Callable[[str], Store[Any]]
@@ -67,12 +67,12 @@ def refused(code: str, call: Callable[..., object], *args: Any, **given: Any) ->
 def test_in_dev_one_may_approve_ones_own_and_that_is_recorded(make: Make) -> None:
     store = make("dev")
     what = wanted(store)
-    draft = asked(store, what)
+    draft = requested(store, what)
     assert (draft.state, draft.version, draft.requested_by, draft.approved_by) == ("draft", 1, "ann", None)
     active = approve(store, draft.grant_id, Identity(name="ann"))
     assert (active.state, active.approved_by, active.approved_via) == ("active", "ann", '{"method":"self"}')
     assert act(store, what, draft.grant_id) == draft.grant_id
-    assert told(store, draft.grant_id) == [
+    assert journal_of(store, draft.grant_id) == [
         ("request", "draft", "ann", WHY),
         ("approve", "active", "ann", WHY),
         ("consume", "consumed", "ann", "it is time"),
@@ -90,12 +90,12 @@ def test_in_dev_an_act_without_a_grant_gets_one_of_its_own(make: Make) -> None:
         assert grant is not None
         assert (grant.state, grant.requested_by, grant.approved_by, grant.consumed_by) == ("consumed", *["ann"] * 3)
         assert grant.approved_via == '{"method":"self"}'
-    assert [row[0] for row in told(store, used)] == ["request", "approve", "consume"]
+    assert [row[0] for row in journal_of(store, used)] == ["request", "approve", "consume"]
 
 
 def test_in_dev_a_grant_that_does_not_fit_is_in_nobodys_way(sqlite: Store[Any]) -> None:
     what = wanted(sqlite)
-    others = asked(sqlite, wanted(sqlite, executor="eve"))
+    others = requested(sqlite, wanted(sqlite, executor="eve"))
     approve(sqlite, others.grant_id, Identity(name="eve"))
     used = act(sqlite, what)
     assert used != others.grant_id
@@ -105,7 +105,7 @@ def test_in_dev_a_grant_that_does_not_fit_is_in_nobodys_way(sqlite: Store[Any]) 
 
 def test_in_dev_a_grant_that_fits_is_used_before_one_of_ones_own(sqlite: Store[Any]) -> None:
     what = wanted(sqlite)
-    draft = asked(sqlite, what)
+    draft = requested(sqlite, what)
     approve(sqlite, draft.grant_id, Identity(name="bob"))
     assert act(sqlite, what) == draft.grant_id
 
@@ -127,7 +127,7 @@ def test_in_stage_it_takes_somebody_else(make: Make) -> None:
     assert refused(Reject.MISSING, act, store, what).hint.startswith(
         "Request a grant: `holdfast grant request job.release job:1 --executor ann --rollback-plan"
     )
-    draft = asked(store, what)
+    draft = requested(store, what)
     refused(Reject.NOT_ACTIVE, act, store, what, draft.grant_id)
     before = contents(store)
     refused("self_approval", approve, store, draft.grant_id, Identity(name="ann"))
@@ -135,7 +135,7 @@ def test_in_stage_it_takes_somebody_else(make: Make) -> None:
     active = approve(store, draft.grant_id, Identity(name="bob"), reason="looked at it")
     assert (active.approved_by, active.approved_via) == ("bob", '{"method":"claimed"}')
     assert act(store, what) == draft.grant_id  # found, because exactly one fits
-    assert told(store, draft.grant_id)[1:] == [
+    assert journal_of(store, draft.grant_id)[1:] == [
         ("approve", "active", "bob", "looked at it"),
         ("consume", "consumed", "ann", "it is time"),
     ]
@@ -147,7 +147,7 @@ def test_in_prod_it_takes_somebody_else_who_is_known_by_a_key(make: Make, people
     store = make("prod")
     people.register(store, "bob")
     what = wanted(store)
-    draft = asked(store, what)
+    draft = requested(store, what)
     before = contents(store)
     for code, who in (
         ("self_approval", Identity(name="ann")),
@@ -171,7 +171,7 @@ def test_in_prod_it_takes_somebody_else_who_is_known_by_a_key(make: Make, people
 def test_the_signature_under_another_grant_is_not_one_under_this(sqlite_url: str, people: People) -> None:
     with new_store(sqlite_url, environment="prod") as store:
         people.register(store, "bob")
-        one, other = asked(store, wanted(store)), asked(store, wanted(store, "job:2"))
+        one, other = requested(store, wanted(store)), requested(store, wanted(store, "job:2"))
         stolen = Identity(name="bob", method=KEY, signature=people.signature(store, one, "bob"))
         refused("signature_invalid", approve, store, other.grant_id, stolen)
 
@@ -179,7 +179,7 @@ def test_the_signature_under_another_grant_is_not_one_under_this(sqlite_url: str
 def test_the_console_may_approve_in_prod_if_it_signs(sqlite_url: str, people: People) -> None:
     with new_store(sqlite_url, environment="prod") as store:
         people.register(store, "bob")
-        draft = asked(store, wanted(store))
+        draft = requested(store, wanted(store))
         refused("signature_invalid", approve, store, draft.grant_id, Identity(name="bob", method=CONSOLE))
         signature = people.signature(store, draft, "bob")
         signed = Identity(name="bob", method=CONSOLE, signature=signature)
@@ -189,7 +189,7 @@ def test_the_console_may_approve_in_prod_if_it_signs(sqlite_url: str, people: Pe
 
 def test_a_file_knows_no_roles(sqlite_url: str) -> None:
     with new_store(sqlite_url, environment="prod") as store:
-        draft = asked(store, wanted(store))
+        draft = requested(store, wanted(store))
         refused("approver_not_authenticated", approve, store, draft.grant_id, Identity(name="bob", method=ROLE))
 
 
@@ -206,7 +206,7 @@ def test_in_prod_a_role_of_the_database_may_approve_what_another_asked_for(pg_ur
         try:
             with open_store(urls[ann]) as hers, open_store(urls[bob]) as his:
                 what = wanted(hers, executor=ann)
-                draft = asked(hers, what, requester="ann")  # whatever she calls herself
+                draft = requested(hers, what, requester="ann")  # whatever she calls herself
                 assert draft.requested_via == json.dumps({"role": ann}, separators=(",", ":"))
                 by = approve, hers, draft.grant_id
                 refused("self_approval", *by, Identity(name=ann, method=ROLE))
@@ -303,7 +303,7 @@ def test_every_code_is_given_by_the_ledger_and_leaves_nothing(make: Make, clock:
 def test_an_act_that_is_rolled_back_has_used_nothing(make: Make) -> None:
     store = make("stage")
     what = wanted(store)
-    draft = asked(store, what)
+    draft = requested(store, what)
     approve(store, draft.grant_id, Identity(name="bob"))
     before = contents(store)
 
@@ -331,7 +331,7 @@ def test_a_grant_that_was_revoked_meanwhile_says_so(pg_url: str) -> None:
     """The other one was faster, and did something else than use it: the code is that of what it did."""
     with new_store(pg_url, environment="stage") as store:
         what = wanted(store)
-        draft = asked(store, what)
+        draft = requested(store, what)
         approve(store, draft.grant_id, Identity(name="bob"))
         with store.transaction() as transaction:
             verdict = verdict_on(transaction, what, draft.grant_id)
@@ -347,7 +347,7 @@ def test_a_grant_that_is_used_while_it_is_looked_at_is_used_and_not_forged(
     """Between the reading of a grant and that of its journal somebody else was faster."""
     with new_store(pg_url, environment="stage") as store:
         what = wanted(store)
-        draft = asked(store, what)
+        draft = requested(store, what)
         approve(store, draft.grant_id, Identity(name="bob"))
         looks: list[int] = []
 
@@ -398,35 +398,35 @@ def test_a_request_that_says_too_little_is_refused(sqlite: Store[Any], given: di
 
 @pytest.mark.parametrize("words", [{"target": "*"}, {"executor": "team-*"}, {"actions": ("a", "*")}])
 def test_a_request_for_anything_is_refused(sqlite: Store[Any], words: dict[str, Any]) -> None:
-    refused(Reject.GENERIC_SCOPE, asked, sqlite, wanted(sqlite, **words))
+    refused(Reject.GENERIC_SCOPE, requested, sqlite, wanted(sqlite, **words))
 
 
 def test_a_request_is_for_the_ledger_that_it_is_made_to(sqlite: Store[Any]) -> None:
-    refused(Reject.WRONG_ENVIRONMENT, asked, sqlite, wanted(sqlite, environment="prod"))
+    refused(Reject.WRONG_ENVIRONMENT, requested, sqlite, wanted(sqlite, environment="prod"))
 
 
 def test_the_same_is_not_asked_for_twice_until_it_has_run_out(make: Make, clock: VirtualClock) -> None:
     store = make("stage")
     what = wanted(store)
-    first = asked(store, what, ttl=timedelta(seconds=60))
-    assert refused("grant_exists", asked, store, what).context == {"grant_id": first.grant_id}
+    first = requested(store, what, ttl=timedelta(seconds=60))
+    assert refused("grant_exists", requested, store, what).context == {"grant_id": first.grant_id}
     clock.advance(60)
-    second = asked(store, what, ttl=timedelta(seconds=60))
+    second = requested(store, what, ttl=timedelta(seconds=60))
     approve(store, second.grant_id, Identity(name="bob"))
-    refused("grant_exists", asked, store, what)
+    refused("grant_exists", requested, store, what)
     clock.advance(60)
-    asked(store, what)
+    requested(store, what)
     with store.reading() as reading:
         assert {grant.grant_id: str(grant.state) for grant in reading.grants.page()} == {
             1: "revoked",  # there is no such edge as from draft to expired
             2: "expired",
             3: "draft",
         }
-    assert told(store, 2)[-1] == ("expire", "expired", "holdfast", "expired unused")
+    assert journal_of(store, 2)[-1] == ("expire", "expired", "holdfast", "expired unused")
 
 
 def test_a_draft_that_has_run_out_cannot_be_approved(sqlite: Store[Any], clock: VirtualClock) -> None:
-    draft = asked(sqlite, wanted(sqlite), ttl=timedelta(seconds=1))
+    draft = requested(sqlite, wanted(sqlite), ttl=timedelta(seconds=1))
     clock.advance(1)
     refused("grant_expired", approve, sqlite, draft.grant_id, Identity(name="bob"))
 
@@ -434,7 +434,7 @@ def test_a_draft_that_has_run_out_cannot_be_approved(sqlite: Store[Any], clock: 
 def test_a_list_finds_what_has_run_out_as_expired(make: Make, clock: VirtualClock) -> None:
     store = make("dev")
     for target, ttl in (("job:1", 10), ("job:2", 1000)):
-        asked(store, wanted(store, target), ttl=timedelta(seconds=ttl))
+        requested(store, wanted(store, target), ttl=timedelta(seconds=ttl))
     clock.advance(10)
     with store.reading() as reading:
         assert [grant.grant_id for grant in reading.grants.page(state=GrantState.EXPIRED)] == [1]
@@ -452,7 +452,7 @@ def test_what_is_not_there_cannot_be_approved_or_revoked(sqlite: Store[Any]) -> 
 
 
 def test_a_ledger_that_does_not_say_what_it_is_for_is_treated_as_prod(sqlite: Store[Any]) -> None:
-    draft, another = asked(sqlite, wanted(sqlite)), wanted(sqlite, "job:2")
+    draft, another = requested(sqlite, wanted(sqlite)), wanted(sqlite, "job:2")
     with sqlite.transaction() as transaction, transaction.maintenance.open(who="mallory", why="to play"):
         transaction.settings.set("environment", "playground")
     refused("approver_not_authenticated", approve, sqlite, draft.grant_id, Identity(name="bob"))
@@ -478,7 +478,7 @@ def test_the_first_approver_is_free_and_that_is_recorded(
     assert (grant.state, grant.action, grant.target) == ("consumed", "approver.add", "bob")
     assert grant.approved_via == f'{{"method":"{method}"}}'
     why = f"bootstrap of the first approver: {WHY}" if method == "bootstrap" else WHY
-    assert told(store, grant.grant_id)[-1] == ("consume", "consumed", "admin", why)
+    assert journal_of(store, grant.grant_id)[-1] == ("consume", "consumed", "admin", why)
 
 
 def test_the_first_approver_of_prod_needs_a_bootstrap_that_is_asked_for(make: Make, people: People) -> None:
@@ -504,7 +504,7 @@ def test_an_approver_of_a_milder_environment_does_not_count_in_prod(sqlite_url: 
         with store.transaction() as transaction, transaction.maintenance.open(who="ann", why="raised") as door:
             transaction.settings.set("environment", "prod")
             transaction.maintenance.note(door, "raise_environment", environment="prod")
-        draft = asked(store, wanted(store))
+        draft = requested(store, wanted(store))
         error = refused("approver_unknown", people.approve, store, draft, "bob")
         assert error.context["doubt"] == Doubt.APPROVER_UNPROVEN
         assert check(store, only=["grants_authentic"]).ok
@@ -524,7 +524,7 @@ def test_in_prod_a_second_approver_needs_a_grant_for_that_very_key(make: Make, p
     what = Wanted(
         act=Act.APPROVER, target="eve", environment="prod", executor="admin", manifest=str(error.context["manifest"])
     )
-    draft = asked(store, what)
+    draft = requested(store, what)
     people.approve(store, draft, "bob")
     mallory = people.public_key("mallory")
     refused(
@@ -538,7 +538,7 @@ def test_in_prod_a_second_approver_needs_a_grant_for_that_very_key(make: Make, p
         grant_id=draft.grant_id,
     )
     people.register(store, "eve", grant_id=draft.grant_id)
-    people.approve(store, asked(store, wanted(store)), "eve")
+    people.approve(store, requested(store, wanted(store)), "eve")
 
 
 def test_revoking_is_recorded_and_does_not_make_the_next_one_free(make: Make, people: People) -> None:
@@ -549,11 +549,11 @@ def test_revoking_is_recorded_and_does_not_make_the_next_one_free(make: Make, pe
     with store.reading() as reading:
         [grant] = reading.grants.page(action="approver.revoke")
     assert (grant.state, grant.target, grant.approved_via) == ("consumed", "bob", '{"method":"free"}')
-    assert told(store, grant.grant_id)[0] == ("request", "draft", "sec", "left")
+    assert journal_of(store, grant.grant_id)[0] == ("request", "draft", "sec", "left")
     refused(Reject.MISSING, people.register, store, "eve")
     refused(Reject.MISSING, people.register, store, "bob")
     refused("approver_revoked", revoke_approver, store, "bob", actor="sec", reason="again")
-    refused("approver_unknown", people.approve, store, asked(store, wanted(store)), "bob")
+    refused("approver_unknown", people.approve, store, requested(store, wanted(store)), "bob")
     with pytest.raises(RecordNotFoundError):
         revoke_approver(store, "nobody", actor="sec", reason="x")
 

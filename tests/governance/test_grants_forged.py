@@ -20,7 +20,7 @@ from holdfast.store import Store, connect
 from holdfast.store.enforcement import Refusal
 from holdfast.store.reinstall import rewrite_enforcement
 from tests.enforcement.raw import DOOR, SHUT, Client
-from tests.governance.granting import People, act, asked, contents, wanted
+from tests.governance.granting import People, act, contents, requested, wanted
 from tests.support.ledgers import new_store
 
 pytestmark = pytest.mark.attack("sql")
@@ -37,7 +37,7 @@ class Forger:
         if self.prod:
             people.register(store, "bob")
         self.for_draft, self.for_active = wanted(store, "job:1"), wanted(store, "job:2")
-        self.draft, self.active = asked(store, self.for_draft), asked(store, self.for_active)
+        self.draft, self.active = requested(store, self.for_draft), requested(store, self.for_active)
         if self.prod:
             self.active = people.approve(store, self.active, "bob")
         else:
@@ -65,11 +65,11 @@ class Forger:
 
     def activate(self, **columns: object) -> None:
         """Turn the draft into an active grant, by a move that the triggers find nothing wrong with."""
-        told = {"state": "active", "version": 2, "event": "approve", "actor": "mallory", "move_id": "raw", **columns}
+        values = {"state": "active", "version": 2, "event": "approve", "actor": "mallory", "move_id": "raw", **columns}
         with self.shell() as client:
-            sets = ", ".join(f"{name} = ?" for name in told)
+            sets = ", ".join(f"{name} = ?" for name in values)
             sql = f"UPDATE holdfast_grants SET {sets} WHERE grant_id = ?"
-            assert client.changed(sql, *told.values(), self.draft.grant_id) == 1
+            assert client.changed(sql, *values.values(), self.draft.grant_id) == 1
 
     def change(self, sql: str, *params: object) -> None:
         """Change a row at rest: a grant only when its triggers are gone, an approver only under maintenance."""
@@ -166,29 +166,29 @@ def approved_by_a_signature_under_another_grant(it: Forger) -> tuple[Wanted, Gra
 
 
 @forgery("prod", Doubt.APPROVER_UNKNOWN, "mallory")
-def approved_by_somebody_unknown(it: Forger) -> tuple[Wanted, Grant]:
+def approved_by_an_unknown_approver(it: Forger) -> tuple[Wanted, Grant]:
     via = json.dumps({"method": "key", "signature": it.people.signature(it.store, it.draft, "mallory")})
     it.activate(approved_by="mallory", approved_via=via, move_id=it.mark)
     return it.for_draft, it.draft
 
 
 @forgery("prod", Doubt.APPROVER_KEY_DIFFERS)
-def approved_by_somebody_who_registered_by_hand(it: Forger) -> tuple[Wanted, Grant]:
+def approved_by_an_approver_registered_by_hand(it: Forger) -> tuple[Wanted, Grant]:
     it.change(
         "INSERT INTO holdfast_approvers (name, public_key, added_by, reason, added_at) VALUES (?, ?, 'me', 'me', ?)",
         "mallory", it.people.public_key("mallory"), "2026-01-01T00:00:00.000000Z",
     )  # fmt: skip
-    return approved_by_somebody_unknown(it)
+    return approved_by_an_unknown_approver(it)
 
 
 @forgery("prod", Doubt.APPROVER_KEY_DIFFERS)
-def approved_by_somebody_with_the_grant_of_another(it: Forger) -> tuple[Wanted, Grant]:
+def approved_by_an_approver_with_the_grant_of_another(it: Forger) -> tuple[Wanted, Grant]:
     it.change(
         "INSERT INTO holdfast_approvers (name, public_key, added_by, reason, added_at, grant_id)"
         " SELECT 'mallory', ?, added_by, reason, added_at, grant_id FROM holdfast_approvers WHERE name = 'bob'",
         it.people.public_key("mallory"),
     )
-    return approved_by_somebody_unknown(it)
+    return approved_by_an_unknown_approver(it)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from holdfast.core.errors import AuthorityError, GovernanceError
 from holdfast.governance.approval import register_approver
 from holdfast.governance.grants import Identity, approve
 from holdfast.store import Store
-from tests.governance.granting import act, asked, contents, told, wanted
+from tests.governance.granting import act, contents, journal_of, requested, wanted
 from tests.support.forkserver import ForkServer
 from tests.support.ledgers import new_store
 from tests.support.roles import noted, wait_until
@@ -58,7 +58,7 @@ def race(server: ForkServer, role: str, directory: Path, **given: Any) -> dict[i
 def test_two_processes_with_one_grant(store: Store[Any], empty_url: str, server: ForkServer, tmp_path: Path) -> None:
     targets = [f"job:{number}" for number in range(ROUNDS)]
     for target in targets:
-        grant = asked(store, wanted(store, target))
+        grant = requested(store, wanted(store, target))
         approve(store, grant.grant_id, Identity(name="bob"))
     answers = race(server, "use_grants", tmp_path, url=empty_url, targets=targets)
     with store.reading() as reading:
@@ -71,14 +71,14 @@ def test_two_processes_with_one_grant(store: Store[Any], empty_url: str, server:
             assert reading.jobs.by_key(keys).keys() == {keys[0]}
             assert leases[target].holder == winner
             [grant] = reading.grants.page(target=target)
-            assert [row[0] for row in told(store, grant.grant_id)] == ["request", "approve", "consume"]
-            assert told(store, grant.grant_id)[-1][3] == winner
+            assert [row[0] for row in journal_of(store, grant.grant_id)] == ["request", "approve", "consume"]
+            assert journal_of(store, grant.grant_id)[-1][3] == winner
 
 
 @pytest.mark.req("L-04", "L-10")
 def test_a_process_that_dies_in_its_act_has_used_nothing(store: Store[Any], empty_url: str, server: ForkServer) -> None:
     what = wanted(store)
-    grant = asked(store, what)
+    grant = requested(store, what)
     approve(store, grant.grant_id, Identity(name="bob"))
     before = contents(store)
     child = server.spawn(f"{ROLE}:use_a_grant_and_die", url=empty_url, target=what.target)
@@ -124,7 +124,7 @@ def test_of_two_first_approvers_one_is_the_first(empty_url: str) -> None:
 
 def test_of_two_requests_for_the_same_one_is_made(store: Store[Any]) -> None:
     what = wanted(store)
-    assert together(*[lambda: asked(store, what)] * 4) == ["done"] + ["grant_exists"] * 3
+    assert together(*[lambda: requested(store, what)] * 4) == ["done"] + ["grant_exists"] * 3
     with store.reading() as reading:
         assert len(reading.grants.page()) == 1
 

@@ -37,7 +37,7 @@ from holdfast.governance.grants import Identity, approve, authorise, permission
 from holdfast.store import Lease, Store, Submission, open_store
 from holdfast.testing import VirtualClock
 from tests.audit.snapshots import NewUrl, forge, work
-from tests.governance.granting import People, asked, told, wanted
+from tests.governance.granting import People, journal_of, requested, wanted
 from tests.support.ledgers import new_store
 
 pytest_plugins = ["tests.audit.places"]
@@ -66,7 +66,7 @@ def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(
                 [(transaction.jobs.get(one.job_id), Quarantine("poison"))], actor="ann", reason="it hurts"
             )
         what = wanted(store, f"job:{one.job_id}")
-        grant = asked(store, what)
+        grant = requested(store, what)
         approve(store, grant.grant_id, Identity(name="bob"))
 
         def let_go(grant_id: int, move_id: str) -> Move | Refused:
@@ -164,7 +164,7 @@ def test_a_repair_in_prod_needs_a_grant_for_that_very_plan(broken: Callable[[str
     digest = plan(store).digest
     refused(Reject.MISSING, mend, store, digest)
     what = Wanted(act=Act.REPAIR, target="ledger", environment="prod", executor="ann", plan=digest)
-    grant = people.approve(store, asked(store, what), "bob")
+    grant = people.approve(store, requested(store, what), "bob")
     refused(Reject.WRONG_EXECUTOR, mend, store, digest, grant_id=grant.grant_id, operator="eve")
     refused(Reject.WRONG_PLAN, mend, store, "0" * 64, grant_id=grant.grant_id)
     assert doors(store) == []
@@ -176,10 +176,10 @@ def test_a_repair_in_prod_needs_a_grant_for_that_very_plan(broken: Callable[[str
         mend(store, digest, grant_id=grant.grant_id)
     with store.transaction() as transaction:
         assert transaction.execute(edited.format("", len("another ") + 1))
-    assert [row[0] for row in told(store, grant.grant_id)] == ["request", "approve"]
+    assert [row[0] for row in journal_of(store, grant.grant_id)] == ["request", "approve"]
     assert mend(store, digest, grant_id=grant.grant_id).ok
     assert doors(store) == [(event, "ann", grant.grant_id) for event in ("open", "repair", "shut")]
-    assert told(store, grant.grant_id)[-1] == ("consume", "consumed", "ann", "incident")
+    assert journal_of(store, grant.grant_id)[-1] == ("consume", "consumed", "ann", "incident")
     _break(store)
     refused(Reject.ALREADY_CONSUMED, mend, store, digest, grant_id=grant.grant_id)
 
@@ -221,7 +221,7 @@ class Place:
             return
         manifest = sha256(self.people.public_key(name))
         what = Wanted(act=Act.APPROVER, target=name, environment="prod", executor="admin", manifest=manifest)
-        grant = self.people.approve(store, asked(store, what), first)
+        grant = self.people.approve(store, requested(store, what), first)
         self.people.register(store, name, grant_id=grant.grant_id)
 
     def slip(self, *, by: str = "bob", signed_by: str | None = None, **changed: Any) -> Slip:

@@ -299,13 +299,13 @@ FAILURES: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.req("L-01", "L-21")
 def test_whatever_a_step_raises_is_its_failure(store: Store[Any]) -> None:
-    for case, (step, told) in FAILURES.items():
+    for case, (step, failure) in FAILURES.items():
         what = Procedure(name="p", version="1.0.0", steps=(put("A"), step, put("C")))
         report = run(store, what, {}, root=case, **REAL)
-        assert (report.verdict, report.state, report.failure) == ("STOP", "stopped", told), case
+        assert (report.verdict, report.state, report.failure) == ("STOP", "stopped", failure), case
         assert fates(report) == {"S1_RESERVED": "undone", "PUT_A": "undone", "B": "failed", "PUT_C": "open"}
         rehearsed = run(store, what, {}, root=f"{case}, rehearsed", **WHO)
-        assert (rehearsed.verdict, rehearsed.failure, rehearsed.persistent_state) == ("STOP", told, "NONE")
+        assert (rehearsed.verdict, rehearsed.failure, rehearsed.persistent_state) == ("STOP", failure, "NONE")
         assert books(store) == []
 
 
@@ -371,16 +371,16 @@ def test_a_compensation_that_fails_is_recorded_and_taken_up_again(store: Store[A
     sticky = Step("PUT_B", put("B").action, stop="COMP_B", compensate=take_away)
     what = Procedure(name="p", version="1.0.0", steps=(put("A"), sticky, put("C")))
     report = run(store, what, {"fails": "C"}, root="r", **REAL)
-    told = "StepFailed: C fell down\nPUT_B could not be undone: StepFailed: B is nailed to the shelf"
-    assert (report.verdict, report.state, report.failure) == ("COMP_C", "compensating", told)
+    failure = "StepFailed: C fell down\nPUT_B could not be undone: StepFailed: B is nailed to the shelf"
+    assert (report.verdict, report.state, report.failure) == ("COMP_C", "compensating", failure)
     assert fates(report) == {"S1_RESERVED": "performed", "PUT_A": "performed", "PUT_B": "stuck", "PUT_C": "failed"}
     assert books(store) == ["A", "B"]
 
     rehearsed = run(store, what, {"fails": "C"}, root="r", **WHO)
-    assert (rehearsed.verdict, rehearsed.state, rehearsed.failure) == ("COMP_C", "compensating", told)
+    assert (rehearsed.verdict, rehearsed.state, rehearsed.failure) == ("COMP_C", "compensating", failure)
     assert fates(rehearsed)["PUT_B"] == "stuck"
     report = resume(store, what, root="r", **WHO)
-    assert (report.state, report.failure, books(store)) == ("compensating", told, ["A", "B"])
+    assert (report.state, report.failure, books(store)) == ("compensating", failure, ["A", "B"])
     assert fates(report) == {"S1_RESERVED": "performed", "PUT_A": "performed", "PUT_B": "stuck", "PUT_C": "failed"}
     report = resume(store, what, root="r", **WHO)
     assert (report.verdict, report.state, books(store)) == ("COMP_C", "stopped", [])
@@ -548,7 +548,7 @@ def test_an_interrupted_run_can_be_undone_instead(store: Store[Any]) -> None:
 
 @pytest.mark.req("L-09")
 def test_where_a_run_stands_is_told_from_its_records_alone(store: Store[Any]) -> None:
-    def told(root: str) -> tuple[str, dict[str, str], str | None]:
+    def status_of(root: str) -> tuple[str, dict[str, str], str | None]:
         with store.reading() as reading:
             found = run_status(reading, root)
         assert found.version == "1.0.0"
@@ -561,18 +561,18 @@ def test_where_a_run_stands_is_told_from_its_records_alone(store: Store[Any]) ->
         assert run_status(reading, "r").run.step == 1
     with pytest.raises(Crash):
         run(store, fill, {}, root="r", world=crashing("after PUT_A"), **REAL)
-    assert told("r") == (
+    assert status_of("r") == (
         "running",
         {"S0_LOOK": "performed", "S1_RESERVED": "performed", "PUT_A": "performed", "PUT_B": "open", "PUT_C": "open"},
         "ann/r",
     )
     resume(store, fill, root="r", **WHO)
-    assert told("r") == ("done", dict.fromkeys(fill.names, "performed"), None)
+    assert status_of("r") == ("done", dict.fromkeys(fill.names, "performed"), None)
     with store.transaction() as transaction:
         transaction.execute("DELETE FROM shelf")
     with pytest.raises(Crash):
         run(store, fill, {"fails": "C"}, root="s", world=crashing("after undoing PUT_B"), **REAL)
-    assert told("s") == (
+    assert status_of("s") == (
         "compensating",
         {
             "S0_LOOK": "performed",

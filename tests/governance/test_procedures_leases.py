@@ -247,8 +247,8 @@ def test_somebody_else_takes_a_run_over_under_a_grant_of_their_own(store: Store[
         assert known is not None
         assert sorted(grants.values()) == [("consumed", "ann"), ("consumed", "bob")]
         assert grants[known.grant_id or 0] == ("consumed", "bob")
-        told = [(row.event, row.actor, row.reason) for row in reading.journal.of(known.run_id, "PROCEDURE")]
-    assert told == [
+        events = [(row.event, row.actor, row.reason) for row in reading.journal.of(known.run_id, "PROCEDURE")]
+    assert events == [
         ("plan", "ann", "a test"), ("run", "ann", "a test"), ("abort", "bob", "taken over by bob: on call"),
         ("resume", "bob", "on call"), ("finish", "bob", "on call"),
     ]  # fmt: skip

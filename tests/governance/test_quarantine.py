@@ -23,10 +23,10 @@ from holdfast.testing import VirtualClock
 from tests.governance.quarantining import (
     ANN,
     failed_once,
+    grant_states,
     granted,
     job_of,
     quarantined,
-    standing,
     states,
     submitted,
 )
@@ -119,14 +119,14 @@ def test_a_job_is_shown_with_how_it_came_and_went(store: Store[Any], clock: Virt
     assert (shown.reason, shown.since, shown.by, shown.why) == ("parse_error", came, "operator-1", "looks wrong")
     assert (shown.left, shown.then) == (2, JobState.QUARANTINED)
     assert shown.next == (f"holdfast quarantine release {job_id} --reason TEXT",)
-    assert [_told(row) for row in shown.moves] == [("quarantine", "operator-1", "looks wrong", None)]
+    assert [_fields(row) for row in shown.moves] == [("quarantine", "operator-1", "looks wrong", None)]
 
     clock.advance(60)
     assert release(store, job_id, **ANN).grant_id == 1
     with store.reading() as reading:
         shown = show(reading, job_id)
     assert (shown.reason, shown.since, shown.next) == (None, None, (f"holdfast explain {job_id}",))
-    assert [_told(row) for row in shown.moves] == [
+    assert [_fields(row) for row in shown.moves] == [
         ("quarantine", "operator-1", "looks wrong", None),
         ("release", "ann", "the reader was mended", 1),
     ]
@@ -137,7 +137,7 @@ def test_a_job_is_shown_with_how_it_came_and_went(store: Store[Any], clock: Virt
         show(reading, 10_000)
 
 
-def _told(row: JournalRow) -> tuple[str, str, str | None, int | None]:
+def _fields(row: JournalRow) -> tuple[str, str, str | None, int | None]:
     return row.event, row.actor, row.reason, row.grant_id
 
 
@@ -186,7 +186,7 @@ def test_the_next_command_is_a_request_for_a_grant_where_one_is_needed(empty_url
             ask == f"holdfast grant request job.release job:{job_id} --executor NAME --rollback-plan TEXT --reason TEXT"
         )
         assert then == f"holdfast quarantine release {job_id} --reason TEXT --grant ID"
-        assert standing(store) == []
+        assert grant_states(store) == []
 
 
 @pytest.mark.req("K-17")
@@ -227,7 +227,7 @@ def test_a_job_is_put_there_by_hand(store: Store[Any]) -> None:
     added = add(store, running, "my_own_code", operator="ann", reason="it looks odd")
     assert (added.job.last_error_code, added.job.last_error_message) == ("my_own_code", "it looks odd")  # set
     with store.reading() as reading:
-        rows = [_told(reading.journal.of(job_id)[-1]) for job_id in (failing, running)]
+        rows = [_fields(reading.journal.of(job_id)[-1]) for job_id in (failing, running)]
     assert rows == [
         ("quarantine", "ann", "password=*** fills the disk", None),
         ("quarantine", "ann", "it looks odd", None),
@@ -310,15 +310,15 @@ def test_every_release_can_be_reviewed(empty_url: str) -> None:
         for job_id, number in zip((first, second), numbers, strict=True):
             release(store, job_id, grant_id=number, **ANN)
         with store.reading() as reading:
-            told = history(reading)
+            past_releases = history(reading)
             of_one = history(reading, job_id=first)
             page = history(reading, limit=1), history(reading, limit=1, before=numbers[1])
-    assert [(past.job_id, past.grant_id, past.by, past.approved_by, past.approved_how) for past in told] == [
+    assert [(past.job_id, past.grant_id, past.by, past.approved_by, past.approved_how) for past in past_releases] == [
         (second, numbers[1], "ann", "bob", "claimed"),
         (first, numbers[0], "ann", "bob", "claimed"),
     ]
-    assert {(past.reason, past.state, past.requested_by) for past in told} == {
+    assert {(past.reason, past.state, past.requested_by) for past in past_releases} == {
         ("the reader was mended", JobState.PENDING, "ann")
     }
-    assert of_one == told[1:]
-    assert page == (told[:1], told[1:])
+    assert of_one == past_releases[1:]
+    assert page == (past_releases[:1], past_releases[1:])

@@ -36,11 +36,11 @@ from tests.enforcement.raw import LATER, Client
 from tests.governance.quarantining import (
     ANN,
     failed_once,
+    grant_states,
     granted,
     grants,
     job_of,
     quarantined,
-    standing,
     states,
     submitted,
 )
@@ -97,7 +97,7 @@ def test_a_release_names_its_operator_its_reason_and_its_grant(store: Store[Any]
     assert (row.source, row.target, row.event) == ("quarantined", "pending", "release")
     assert (row.actor, row.reason, row.grant_id) == ("ann", "the reader was mended", 1)
     assert (consumed.move_id, consumed.actor, consumed.at) == (row.move_id, "ann", row.at)
-    assert standing(store) == [("job.release", f"job:{job_id}", "consumed")]
+    assert grant_states(store) == [("job.release", f"job:{job_id}", "consumed")]
 
     again = release(store, job_id, **ANN)  # it waits already: nothing to do, and nothing is used up
     assert (again.changed, again.grant_id, again.job.version) == (False, None, 3)
@@ -176,7 +176,7 @@ def test_what_has_lost_its_payload_is_never_released(stage: Store[Any]) -> None:
     assert plan_release(stage, QuarantineFilters(), operator="ann").job_ids == (
         kept,
     )  # what matches is what can be released
-    assert standing(stage) == [("job.release", f"job:{lost}", "active")]
+    assert grant_states(stage) == [("job.release", f"job:{lost}", "active")]
 
 
 @pytest.mark.req("K-17", "X-01")
@@ -230,13 +230,13 @@ def test_a_job_that_has_spent_everything_runs_once_more_and_comes_back(ledger: L
     assert _stands(ledger, job_id) == ("quarantined", 4)  # it ran once, and came back: no retry
     mended = True
     heard: list[Transition] = []
-    told = ledger.subscribe(heard.append)
+    subscription = ledger.subscribe(heard.append)
     release(ledger, job_id, operator="ann", reason="mended")
-    assert told.flush()
+    assert subscription.flush()
     assert [(event.machine, event.event, event.target, event.actor) for event in heard] == [
         (JOB.name, "release", "pending", "ann")
     ]
-    told.close()
+    subscription.close()
     drain(ledger)
     assert _stands(ledger, job_id) == ("succeeded", 5)
     assert ledger.receipt(job_id).result == "done"
@@ -278,24 +278,24 @@ def test_many_go_under_one_grant_each_by_one_of_its_own(stage: Store[Any]) -> No
     with pytest.raises(AuthorityError) as error:
         release_many(stage, meant, expected=3, **ANN)
     assert refused(error) == "REJECT_AUTH_MISSING"
-    assert standing(stage) == []
+    assert grant_states(stage) == []
 
     parent = granted(stage, Act.RELEASE_MANY, target)
     assert plan_release(stage, meant, operator="ann").authority == "GO"
     done = release_many(stage, meant, expected=3, grant_id=parent, **ANN)
     assert (done.job_ids, done.target, done.grant_id) == (tuple(ids), target, parent)
     assert states(stage, [*ids, other]) == ["pending", "pending", "pending", "quarantined"]
-    assert standing(stage) == [
+    assert grant_states(stage) == [
         ("quarantine.release", target, "consumed"),
         *(("job.release", f"job:{job_id}", "consumed") for job_id in ids),
     ]
     with stage.reading() as reading:
-        told = history(reading)
+        past_releases = history(reading)
         own = [reading.journal.of(job_id)[-1].grant_id for job_id in ids]
-    assert [(past.job_id, past.under, past.approved_how) for past in told] == [
+    assert [(past.job_id, past.under, past.approved_how) for past in past_releases] == [
         (job_id, parent, "grant") for job_id in reversed(ids)
     ]
-    assert own == [past.grant_id for past in reversed(told)]
+    assert own == [past.grant_id for past in reversed(past_releases)]
     assert check(stage).ok
     # Once: the same jobs, back in quarantine, are another release.
     for job_id in ids:
@@ -354,11 +354,11 @@ def test_of_two_who_release_one_job_one_wins_and_the_other_has_used_nothing(
             who: [(job_id, granted(store, Act.RELEASE, f"job:{job_id}", who)) for job_id in ids]
             for who in ("ann", "eve")
         }
-        told = _raced(server, "release_each", empty_url, tmp_path, work)
-        assert [ann + eve for ann, eve in zip(told["ann"], told["eve"], strict=True)] == [1] * len(ids)
+        changed = _raced(server, "release_each", empty_url, tmp_path, work)
+        assert [ann + eve for ann, eve in zip(changed["ann"], changed["eve"], strict=True)] == [1] * len(ids)
         assert set(states(store, ids)) == {JobState.PENDING}
         winners = {
-            number for who, each in work.items() for (_, number), won in zip(each, told[who], strict=True) if won
+            number for who, each in work.items() for (_, number), won in zip(each, changed[who], strict=True) if won
         }
         assert {grant.grant_id for grant in grants(store) if grant.state == "consumed"} == winners
         assert sum(grant.state == "active" for grant in grants(store)) == len(ids)
@@ -371,7 +371,7 @@ def _raced(server: ForkServer, role: str, url: str, directory: Path, work: dict[
     gate = directory / "gate"
     children = {
         who: server.spawn(
-            f"{ROLES}:{role}", url=url, gate=str(gate), told=str(directory / who), operator=who, work=each
+            f"{ROLES}:{role}", url=url, gate=str(gate), answer_file=str(directory / who), operator=who, work=each
         )
         for who, each in work.items()
     }
@@ -407,7 +407,7 @@ def test_of_two_runners_on_one_grant_one_wins_and_the_other_has_written_nothing(
         gate = tmp_path / "gate"
         children = [
             server.spawn(
-                f"{ROLES}:release_the_same", url=empty_url, gate=str(gate), told=str(tmp_path / who), ids=ids,
+                f"{ROLES}:release_the_same", url=empty_url, gate=str(gate), answer_file=str(tmp_path / who), ids=ids,
                 grant_id=parent,
             )
             for who in ("a", "b")

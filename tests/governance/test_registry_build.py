@@ -41,7 +41,7 @@ from tests.governance.registries import (
     in_force,
     manifest,
     names,
-    standing,
+    registry_status,
     value,
 )
 from tests.support.forkserver import ForkServer
@@ -64,10 +64,10 @@ def forks() -> Iterator[ForkServer]:
 
 
 def granted(store: Store[Any], wanted: Any, executor: str = "ann") -> int:
-    asked = request_build(
+    draft = request_build(
         store, wanted, executor=executor, requester=executor, rollback_plan="supersede them", reason="release 7"
     )
-    return approve(store, asked.grant_id, Identity(name="bob")).grant_id
+    return approve(store, draft.grant_id, Identity(name="bob")).grant_id
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -95,9 +95,9 @@ def test_a_build_puts_exactly_its_manifest_in_force(shared: Store[Any]) -> None:
             for each in wanted.values
         ]  # fmt: skip
         history = [reading.journal.of(row.value_id, "VALUE") for row in rows]
-        assert [[(entry.event, entry.target, entry.actor, entry.grant_id) for entry in told] for told in history] == [
-            [("admit", "active", "ann", run.grant_id)]
-        ] * 2
+        assert [
+            [(entry.event, entry.target, entry.actor, entry.grant_id) for entry in entries] for entries in history
+        ] == [[("admit", "active", "ann", run.grant_id)]] * 2
         assert resolve(reading, "end.a", "1.0.0").digest == wanted.values[0].digest
         assert faults(reading) == []
 
@@ -111,32 +111,32 @@ def test_the_evidence_is_complete_and_is_what_was_written(shared: Store[Any]) ->
         assert run is not None
         rows = reading.runs.evidence(run.run_id)
         seals = {row.kind: (row.subject, row.actor, row.grant_id, row.voided_at) for row in rows}
-        told = {row.kind: json.loads(row.content) for row in rows}
+        evidence = {row.kind: json.loads(row.content) for row in rows}
         assert [row.digest for row in rows] == [sha256(row.content) for row in rows]
         step = reading.runs.performed_steps(run.run_id)[6]
     assert seals == dict.fromkeys(EVIDENCE, ("registry:evidence", "ann", run.grant_id, None))
     assert json.loads(step.outcome)["digests"] == {row.kind: row.digest for row in rows}
     [only] = wanted.values
     nothing = cser_digest({"values": []})
-    assert told["before_snapshot"] == {"collection": None, "schema": None, "values": {}, "digest": nothing}
-    assert told["input_hashes"] == {"manifest": wanted.digest, "params": sha256(run.params)}
-    assert told["planned_diff"] == {"staged": ["evidence.a@1.0.0"], "kept": 0}
-    assert told["command_log"] == {
+    assert evidence["before_snapshot"] == {"collection": None, "schema": None, "values": {}, "digest": nothing}
+    assert evidence["input_hashes"] == {"manifest": wanted.digest, "params": sha256(run.params)}
+    assert evidence["planned_diff"] == {"staged": ["evidence.a@1.0.0"], "kept": 0}
+    assert evidence["command_log"] == {
         "procedure": "registry.build", "root": "evidence", "actor": "ann", "steps": list(STATES[:6]),
     }  # fmt: skip
-    assert [gate["gate"] for gate in told["test_log"]["gates"]] == [f"PF{n}" for n in range(1, 10)]
-    assert told["test_log"]["values"] == told["readback"] == {"manifest_digest": wanted.digest, "count": 1}
-    assert told["rollback_log"] == []
+    assert [gate["gate"] for gate in evidence["test_log"]["gates"]] == [f"PF{n}" for n in range(1, 10)]
+    assert evidence["test_log"]["values"] == evidence["readback"] == {"manifest_digest": wanted.digest, "count": 1}
+    assert evidence["rollback_log"] == []
     rows_after = [{"value": "evidence.a@1.0.0", "digest": only.digest, "standing": "staged", "state": "active"}]
-    assert told["after_snapshot"] == {
+    assert evidence["after_snapshot"] == {
         "collection": "staged", "schema": wanted.schema_digest, "values": {"staged": 1}, "rows": rows_after,
         "digest": cser_digest({"values": rows_after}),
     }  # fmt: skip
-    assert told["digest_proof"] == {
+    assert evidence["digest_proof"] == {
         "plan": run.plan, "schema": wanted.schema_digest, "manifest": wanted.digest,
         "values": {"evidence.a@1.0.0": only.digest},
     }  # fmt: skip
-    assert told["failure_artifact"] is None
+    assert evidence["failure_artifact"] is None
 
 
 @pytest.mark.req("L-03", "L-17", "L-22", "L-25", "L-24")
@@ -271,7 +271,9 @@ def test_a_process_that_is_killed_is_taken_over(
 ) -> None:
     wanted = manifest()
     root = f"killed {wanted.collection}"
-    child = forks.spawn("tests.governance.registries:die_at", url=shared.url, told=wanted.text, root=root, point=point)
+    child = forks.spawn(
+        "tests.governance.registries:die_at", url=shared.url, document=wanted.text, root=root, point=point
+    )
     assert child.wait(30) == -signal.SIGKILL
     assert in_force(shared, wanted.collection) == []
     with shared.reading() as reading:
@@ -338,8 +340,8 @@ def test_of_two_processes_with_one_grant_one_builds(shared: Store[Any], forks: F
 
 def _raced(url: str, wanted: Any, grant_id: int, forks: ForkServer, directory: Path) -> dict[str, str]:
     roots = [f"{wanted.collection}-{n}" for n in range(2)]
-    told = {"url": url, "told": wanted.text, "grant_id": grant_id, "directory": str(directory)}
-    children = [forks.spawn("tests.governance.registries:race", root=root, **told) for root in roots]
+    given = {"url": url, "document": wanted.text, "grant_id": grant_id, "directory": str(directory)}
+    children = [forks.spawn("tests.governance.registries:race", root=root, **given) for root in roots]
     while not all((directory / f"{root}.ready").exists() for root in roots):
         assert all(child.running for child in children), forks.log
         time.sleep(0.002)
@@ -354,10 +356,10 @@ def test_a_grant_that_is_used_while_another_looks_is_not_used_twice(shared: Stor
     wanted = manifest()
     grant_id = granted(shared, wanted)
     won = threading.Event()
-    told: list[str] = []
+    verdicts: list[str] = []
 
     def winner() -> None:
-        told.append(build(shared, wanted, root="winner", grant_id=grant_id, **REAL).report.verdict)
+        verdicts.append(build(shared, wanted, root="winner", grant_id=grant_id, **REAL).report.verdict)
         won.set()
 
     def let_in() -> None:
@@ -366,7 +368,7 @@ def test_a_grant_that_is_used_while_another_looks_is_not_used_twice(shared: Stor
 
     with pytest.raises(AuthorityError) as caught:
         build(shared, wanted, root="loser", grant_id=grant_id, world=at("before S1_RESERVED", let_in), **REAL)
-    assert (caught.value.code, told) == ("REJECT_AUTH_ALREADY_CONSUMED", ["DONE"])
+    assert (caught.value.code, verdicts) == ("REJECT_AUTH_ALREADY_CONSUMED", ["DONE"])
     with shared.reading() as reading:
         assert reading.runs.get("loser") is None
 
@@ -381,4 +383,4 @@ def test_a_used_grant_builds_nothing_more(shared: Store[Any]) -> None:
         build(shared, wanted, root="second use", grant_id=grant_id, **REAL)
     assert (caught.value.code, caught.value.context["gate"]) == ("REJECT_AUTH_ALREADY_CONSUMED", "PF5")
     assert everything(shared) == before
-    assert standing(shared, wanted) == ("in force", {"in force"})
+    assert registry_status(shared, wanted) == ("in force", {"in force"})

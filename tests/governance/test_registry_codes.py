@@ -41,9 +41,9 @@ from tests.governance.registries import (
     inserting,
     like,
     manifest,
+    registry_status,
     retire,
     several,
-    standing,
     triggers,
     unguarded,
     value,
@@ -96,12 +96,12 @@ def a_manifest_that_says_what_is_in_force(ledgers: Ledgers) -> None:
 
 
 @case(RegistryCode.RUNTIME_OVERCLAIM, "PF7")
-def a_registry_that_nobody_goes_by(ledgers: Ledgers) -> None:
+def a_registry_that_is_not_governed(ledgers: Ledgers) -> None:
     tried(ledgers["plain"], manifest())
 
 
 @case(RegistryCode.VALUE_INJECTION)
-def a_field_that_nobody_governs(ledgers: Ledgers) -> None:
+def a_field_that_is_not_governed(ledgers: Ledgers) -> None:
     tried(ledgers["dev"], read_manifest({"collection": "c", "values": [value("a", handler="x")]}))
 
 
@@ -136,12 +136,12 @@ def a_value_that_no_grant_speaks_for(ledgers: Ledgers) -> None:
 
 
 @case(RegistryCode.AUTHORITY_ABSENT)
-def nobody_who_answers(ledgers: Ledgers) -> None:
+def an_empty_authority(ledgers: Ledgers) -> None:
     tried(ledgers["dev"], read_manifest({"collection": "c", "values": [value("a", governing_authority_ref="")]}))
 
 
 @case(RegistryCode.AUTHORITY_ABSENT, "PF4")
-def a_value_that_was_approved_by_whoever_asked(ledgers: Ledgers) -> None:
+def a_value_approved_by_its_requester(ledgers: Ledgers) -> None:
     store = ledgers["stage"]
     wanted = manifest(codes="a")
     grant_id = granted(store, wanted)
@@ -231,7 +231,7 @@ def a_value_of_another_collection(ledgers: Ledgers) -> None:
 
 
 @case(RegistryCode.REAL_RUN_BLOCKED, "PF7")
-def a_real_build_in_a_prod_ledger_that_nobody_has_opened(ledgers: Ledgers) -> None:
+def a_real_build_in_a_prod_ledger_on_hold(ledgers: Ledgers) -> None:
     wanted = manifest(environment="prod")
     tried(ledgers["prod"], wanted, grant_id=granted(ledgers["prod"], wanted))
 
@@ -279,7 +279,7 @@ def _changed_while_built(store: Store[Any], semantics: str, digest: str, wanted:
     update = f"UPDATE holdfast_values SET semantics = '%s', digest = %s WHERE operation_code = '{only.operation_code}'"
     changing = at("after S4_VALUES", lambda: unguarded(store, update % (semantics, digest)))
     stopped = build(store, wanted, root=wanted.collection, world=changing, **REAL)
-    assert (stopped.report.verdict, standing(store, wanted)) == ("COMP_VALUES", ("withheld", {"withheld"}))
+    assert (stopped.report.verdict, registry_status(store, wanted)) == ("COMP_VALUES", ("withheld", {"withheld"}))
     unguarded(store, update % (only.semantics_text, f"'{only.digest}'"))
     raise RegistryError(stopped.report.failure or "", code=stopped.code)
 
@@ -354,7 +354,7 @@ def _for_more(store: Store[Any], wanted: Manifest) -> int:
     return _approved(store, needs, actions=(*needs.actions, "S8_MORE"))
 
 
-def _for_somebody_else(store: Store[Any], wanted: Manifest) -> int:
+def _for_another_executor(store: Store[Any], wanted: Manifest) -> int:
     needs = BUILD.wanted(wanted.text, "stage", "ann")
     assert needs is not None
     return _approved(store, needs, executor="carol")
@@ -380,8 +380,8 @@ def _forged(store: Store[Any], wanted: Manifest) -> int:
 
 def _approved(store: Store[Any], needs: Wanted, **changed: Any) -> int:
     other = type(needs)(**{name: changed.get(name, getattr(needs, name)) for name in needs.__struct_fields__})
-    asked = grants.request(store, other, requester="ann", rollback_plan="supersede", reason="release 7")
-    return grants.approve(store, asked.grant_id, Identity(name="bob")).grant_id
+    draft = grants.request(store, other, requester="ann", rollback_plan="supersede", reason="release 7")
+    return grants.approve(store, draft.grant_id, Identity(name="bob")).grant_id
 
 
 AUTHORITY = {
@@ -393,7 +393,7 @@ AUTHORITY = {
     "REJECT_AUTH_WRONG_CARRIER": _for_another,
     "REJECT_AUTH_MANIFEST_MISMATCH": _for_another_manifest,
     "REJECT_AUTH_LOOSE_SUPERSET": _for_more,
-    "REJECT_AUTH_WRONG_EXECUTOR": _for_somebody_else,
+    "REJECT_AUTH_WRONG_EXECUTOR": _for_another_executor,
 }
 
 

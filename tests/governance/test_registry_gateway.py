@@ -57,9 +57,9 @@ def test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant(empty
         assert caught.value.code == "REJECT_AUTH_MISSING"
         assert everything(store) == before
         lift = Wanted(act=Act.LIFT, target="switch:REGISTRATION_HOLD", environment="prod", executor="ann")
-        asked = grants.request(store, lift, requester="ann", rollback_plan="throw it again", reason="release 7")
-        approve_in_prod(store, asked.grant_id)
-        assert hold(store, on=False, actor="ann", reason="release 7", grant_id=asked.grant_id)
+        draft = grants.request(store, lift, requester="ann", rollback_plan="throw it again", reason="release 7")
+        approve_in_prod(store, draft.grant_id)
+        assert hold(store, on=False, actor="ann", reason="release 7", grant_id=draft.grant_id)
         assert not hold(store, on=False, actor="ann", reason="again")
         with store.reading() as reading:
             assert not registration_hold(reading)
@@ -67,7 +67,7 @@ def test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant(empty
             assert thrown is not None
             history = reading.journal.of(thrown.switch_id, "SWITCH")
             assert [(row.event, row.target, row.grant_id) for row in history] == [
-                ("throw", "on", None), ("lift", "off", asked.grant_id),
+                ("throw", "on", None), ("lift", "off", draft.grant_id),
             ]  # fmt: skip
         assert build(store, wanted, root="r", grant_id=granted(store, wanted), **REAL).ok
         assert hold(store, on=True, actor="ann", reason="done")

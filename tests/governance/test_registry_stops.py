@@ -34,7 +34,7 @@ from tests.governance.registries import (
     in_force,
     manifest,
     names,
-    standing,
+    registry_status,
     value,
 )
 
@@ -83,7 +83,7 @@ def test_a_build_that_is_held_stops_by_name_and_goes_on_when_the_hold_is_lifted(
     assert (report.verdict, report.stop_state, built.code) == (stop, stop, "C1_PROD_REAL_RUN_BLOCKED")
     reached = STATES.index(state)
     assert [step.fate for step in report.steps] == ["undone"] * reached + ["failed"] + ["open"] * (7 - reached)
-    assert standing(shared, wanted) == (left or (None, set()))
+    assert registry_status(shared, wanted) == (left or (None, set()))
     with shared.reading() as reading:
         found = reading.runs.get(root)
         assert found is not None
@@ -110,10 +110,12 @@ def test_a_build_that_is_held_stops_by_name_and_goes_on_when_the_hold_is_lifted(
         again = reading.registry.values(collection=wanted.collection)
         assert [row.value_id for row in again if rows] == [row.value_id for row in rows]
         assert [grant.state for grant in reading.grants.page(target=found.lease)] == ["consumed"]
-        told = {row.kind: json.loads(row.content) for row in reading.runs.evidence(found.run_id) if not row.voided_at}
+        evidence = {
+            row.kind: json.loads(row.content) for row in reading.runs.evidence(found.run_id) if not row.voided_at
+        }
         assert [fault for fault in faults(reading) if wanted.collection in fault.subject] == []
-    assert told["rollback_log"] == list(STATES[:reached])
-    assert told["failure_artifact"] == {"stop_state": stop, "failure": report.failure}
+    assert evidence["rollback_log"] == list(STATES[:reached])
+    assert evidence["failure_artifact"] == {"stop_state": stop, "failure": report.failure}
 
 
 @pytest.mark.req("L-23", "L-21")
@@ -128,8 +130,8 @@ def test_a_build_that_stops_twice_keeps_why_it_stopped_last(shared: Store[Any]) 
         assert found is not None
         rows = reading.runs.evidence(found.run_id)
     why = [row for row in rows if row.kind == "failure_artifact"]
-    told = [(json.loads(row.content)["stop_state"], row.voided_at is None) for row in why]
-    assert told == [("COMP_VALUES", False), ("COMP_FINALIZE", True)]
+    stops = [(json.loads(row.content)["stop_state"], row.voided_at is None) for row in why]
+    assert stops == [("COMP_VALUES", False), ("COMP_FINALIZE", True)]
     assert [row.kind for row in rows if row.voided_at is None] == ["failure_artifact"]
     assert build(shared, wanted, root=root, **REAL).ok
 
@@ -186,7 +188,7 @@ def test_a_value_that_nobody_listed_is_found_before_anything_is_in_force(shared:
 
     built = stopped(shared, wanted, f"injected {wanted.collection}", world=at("after S4_VALUES", inject))
     assert (built.report.verdict, built.code) == ("COMP_VALUES", "REJECT_NON_GOVERNED_VALUE_INJECTION")
-    assert standing(shared, wanted) == ("withheld", {"withheld"})
+    assert registry_status(shared, wanted) == ("withheld", {"withheld"})
     # It is withheld with the rest, and stays so.
     assert build(shared, wanted, root=f"injected {wanted.collection}", **REAL).report.verdict == "DONE"
     assert in_force(shared, wanted.collection) == names(wanted)
@@ -209,7 +211,7 @@ def test_what_was_in_force_before_stays_so_when_a_later_build_stops(shared: Stor
     built = build(shared, more, root=root, world=thrown_after(shared, "S6_EVIDENCE"), **REAL)
     assert (built.report.verdict, built.report.state) == ("COMP_FINALIZE", "stopped")
     assert in_force(shared, prefix) == names(first)
-    assert standing(shared, more) == ("in force", {"in force", "withheld"})
+    assert registry_status(shared, more) == ("in force", {"in force", "withheld"})
     hold(shared, on=False, actor="bob", reason="all clear")
     build(shared, more, root=root, **REAL)
     assert in_force(shared, prefix) == [f"{prefix}.{code}@1.0.0" for code in "abc"]
@@ -299,7 +301,7 @@ def test_an_undoing_that_fails_is_recorded_and_succeeds_when_it_is_tried_again(
     by_hand(shared.url, *calm(shared.dialect, "boom", table))
     report = resume(shared, what, root=root, **WHO)
     assert (report.verdict, report.state) == (stop, "stopped")
-    assert standing(shared, wanted) == ("withheld", {"withheld"})
+    assert registry_status(shared, wanted) == ("withheld", {"withheld"})
     with shared.reading() as reading:
         found = reading.runs.get(root)
         assert found is not None
@@ -326,7 +328,7 @@ def test_a_crash_while_everything_is_undone_is_taken_up_again(shared: Store[Any]
     assert in_force(shared, wanted.collection) == []
     report = resume(shared, BUILD, root=root, **WHO)
     assert (report.verdict, report.state) == ("COMP_FINALIZE", "stopped")
-    assert standing(shared, wanted) == ("withheld", {"withheld"})
+    assert registry_status(shared, wanted) == ("withheld", {"withheld"})
     hold(shared, on=False, actor="bob", reason="all clear")
     assert build(shared, wanted, root=root, **REAL).report.verdict == "DONE"
 

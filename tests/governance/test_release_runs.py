@@ -51,9 +51,9 @@ def store(empty_url: str) -> Iterator[Store[Any]]:
 
 def approved(store: Store[Any], which: Any = EXPIRED, **given: Any) -> int:
     """Request the release of a selection, have it approved with a key, and return the grant."""
-    asked = request_release(store, which, **{**ASKED, **given})
-    approve_in_prod(store, asked.grant.grant_id)
-    return asked.grant.grant_id
+    requested = request_release(store, which, **{**ASKED, **given})
+    approve_in_prod(store, requested.grant.grant_id)
+    return requested.grant.grant_id
 
 
 def releases_of(store: Store[Any], ids: list[int]) -> list[int]:
@@ -64,15 +64,15 @@ def releases_of(store: Store[Any], ids: list[int]) -> list[int]:
 
 def test_a_selection_is_released_under_one_grant_at_a_rate(store: Store[Any]) -> None:
     ids, others = quarantined(store, "http_401", n=7), quarantined(store, "poison", n=2)
-    asked = request_release(store, EXPIRED, expected=7, **ASKED)
-    assert (asked.total, asked.job_ids) == (7, tuple(ids))
-    assert asked.grant.target == f"quarantine:{candidates_hash(ids)}"
+    requested = request_release(store, EXPIRED, expected=7, **ASKED)
+    assert (requested.total, requested.job_ids) == (7, tuple(ids))
+    assert requested.grant.target == f"quarantine:{candidates_hash(ids)}"
     with pytest.raises(AuthorityError) as refused:
-        run_release(store, asked.grant.grant_id, **ANN)
+        run_release(store, requested.grant.grant_id, **ANN)
     assert refused.value.code == Reject.NOT_ACTIVE
-    approve_in_prod(store, asked.grant.grant_id)
+    approve_in_prod(store, requested.grant.grant_id)
     start = datetime(2031, 1, 1, tzinfo=UTC)
-    report = run_release(store, asked.grant.grant_id, rate=2.0, run_at=start, batch_size=3, **ANN)
+    report = run_release(store, requested.grant.grant_id, rate=2.0, run_at=start, batch_size=3, **ANN)
     assert (report.done, report.released, report.skipped, report.batches) == (True, 7, {}, 3)
     assert (report.first_run_at, report.last_run_at) == (start, start + timedelta(seconds=3))
     assert [job_of(store, job_id).run_at for job_id in ids] == [start + timedelta(seconds=n / 2) for n in range(7)]
@@ -136,8 +136,8 @@ def test_a_kill_switch_refuses_a_release_and_stops_a_run(store: Store[Any]) -> N
 
 def grant_to_lift(store: Store[Any]) -> int:
     what = wanted(store, Act.LIFT, "switch:replay")
-    asked = request(store, what, requester="ann", rollback_plan="throw it", reason="mended")
-    return approve_in_prod(store, asked.grant_id).grant_id
+    draft = request(store, what, requester="ann", rollback_plan="throw it", reason="mended")
+    return approve_in_prod(store, draft.grant_id).grant_id
 
 
 def test_bad_requests_write_nothing(store: Store[Any]) -> None:

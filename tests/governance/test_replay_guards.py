@@ -207,13 +207,13 @@ def test_a_run_on_a_saved_dry_run_refuses_what_has_drifted(store: Store[Any], cl
     made = replay.dry_run(store, chosen, actor="ann")
     fill(store, 1, prefix="later")
     before = checksum(store)
-    for expected, asked, what in [
+    for expected, requested, what in [
         (made, chosen, "set of candidates"),
         (replay.dry_run(store, chosen, actor="ann"), selection(store, labels={"ticket": "7"}), "selection"),
         (msgspec.structs.replace(made, ledger_id="another"), chosen, "ledger"),
     ]:
         with pytest.raises(PlanStaleError) as refused:
-            replay.run(store, asked, expected=expected, **WHO)
+            replay.run(store, requested, expected=expected, **WHO)
         assert (refused.value.context["what"], refused.value.exit_code) == (what, 3)
     assert checksum(store) == before
     saved = msgspec.json.encode(replay.dry_run(store, chosen, actor="ann"))
@@ -257,9 +257,9 @@ def test_replays_in_flight_are_bounded_for_a_dataset_and_in_all(store: Store[Any
 
 def approve(store: Store[Any], chosen: Selection, *, executor: str = "ann") -> int:
     made = replay.dry_run(store, chosen, actor=executor)
-    asked = replay.wanted(chosen, made.candidates_hash, environment=made.environment, executor=executor)
+    wanted = replay.wanted(chosen, made.candidates_hash, environment=made.environment, executor=executor)
     grant = grants.request(
-        store, asked, requester=executor, rollback_plan="quarantine what was put back", reason="the disk was full"
+        store, wanted, requester=executor, rollback_plan="quarantine what was put back", reason="the disk was full"
     )
     approve_in_prod(store, grant.grant_id, reason="looked at it")
     return grant.grant_id

@@ -176,8 +176,8 @@ def test_to_replace_takes_a_grant_everywhere_but_in_dev(sqlite_url: str, clock: 
             replay.run(store, chosen, **WHO)
         assert refused.value.code == Reject.MISSING
         assert states(store) == {"quarantined": 1}
-        asked = replay.wanted(chosen, made.candidates_hash, environment="stage", executor="ann")
-        grant = grants.request(store, asked, requester="ann", rollback_plan="cancel the new ones", reason="a test")
+        wanted = replay.wanted(chosen, made.candidates_hash, environment="stage", executor="ann")
+        grant = grants.request(store, wanted, requester="ann", rollback_plan="cancel the new ones", reason="a test")
         grants.approve(store, grant.grant_id, grants.Identity(name="bob"))
         report = replay.run(store, chosen, expected=made, sleep=clock.advance, **WHO)
         assert (report.replayed, report.grant_id) == (1, grant.grant_id)

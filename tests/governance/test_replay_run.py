@@ -82,10 +82,10 @@ def large(store: Store[Any], clock: VirtualClock, n: int, batch_size: int, *, wo
     assert done.throttled == {"rate": batches - 2}  # neither the first batch nor the one after the crash had to wait
     assert replays(store) == dict.fromkeys(made, 1)
     assert states(store) == {"quarantined": len(spent), "succeeded" if working else "pending": n}
-    told = replay.inspect(store, run_id)
-    assert [job_id for batch in told.touched for job_id in batch.replayed] == made
-    assert [len(batch.replayed) for batch in told.touched[:-1]] == [batch_size] * (batches - 1)
-    assert within_the_rate(told, policy)
+    inspected = replay.inspect(store, run_id)
+    assert [job_id for batch in inspected.touched for job_id in batch.replayed] == made
+    assert [len(batch.replayed) for batch in inspected.touched[:-1]] == [batch_size] * (batches - 1)
+    assert within_the_rate(inspected, policy)
     left = replay.select(store, chosen)
     assert (left.total, left.skipped) == (0, {"attempts_exceeded": len(spent)})
 
@@ -182,8 +182,8 @@ def test_everything_is_on_record_and_told(store: Store[Any], clock: VirtualClock
         "ann", "the disk was full", "incident", chosen,
     )  # fmt: skip
     assert msgspec.json.decode(msgspec.json.encode(report), type=ReplayReport) == report
-    told = replay.inspect(store, report.run_id)
-    assert [(batch.number, batch.replayed, batch.skipped) for batch in told.touched] == [
+    inspected = replay.inspect(store, report.run_id)
+    assert [(batch.number, batch.replayed, batch.skipped) for batch in inspected.touched] == [
         (1, made[:2], {}), (2, made[2:], {}),
     ]  # fmt: skip
     assert [batch.number for batch in replay.inspect(store, report.run_id, after=1).touched] == [2]
@@ -226,9 +226,9 @@ def test_what_has_changed_since_it_was_selected_is_passed_over_and_counted(
 
     report = replay.run(store, selection(store, **TWO), on_batch=meddle, sleep=clock.advance, **WHO)
     assert (report.replayed, report.skipped) == (4, {"replay_hit": 1, "state_changed": 3})
-    told = replay.inspect(store, report.run_id)
-    assert [batch.replayed for batch in told.touched] == [[first, second], [], [], rest]
-    assert [batch.skipped for batch in told.touched[1:]] == [
+    inspected = replay.inspect(store, report.run_id)
+    assert [batch.replayed for batch in inspected.touched] == [[first, second], [], [], rest]
+    assert [batch.skipped for batch in inspected.touched[1:]] == [
         {"replay_hit": [done], "state_changed": [replayed]}, {"state_changed": [cancelled, failed_again]}, {},
     ]  # fmt: skip
     assert replays(store) == dict.fromkeys([first, second, replayed, done, failed_again, *rest], 1)
@@ -411,8 +411,8 @@ class Granted:
         self.digest = replay.select(store, self.chosen).hash
 
     def approve(self, executor: str) -> int:
-        asked = replay.wanted(self.chosen, self.digest, environment="stage", executor=executor)
-        grant = grants.request(self.store, asked, requester=executor, rollback_plan="none", reason="a test")
+        wanted = replay.wanted(self.chosen, self.digest, environment="stage", executor=executor)
+        grant = grants.request(self.store, wanted, requester=executor, rollback_plan="none", reason="a test")
         return grants.approve(self.store, grant.grant_id, grants.Identity(name="carl")).grant_id
 
     def begin(self) -> replay.ReplayReport:
@@ -464,8 +464,8 @@ def test_a_secret_in_a_reason_is_not_kept(local: Store[Any], clock: VirtualClock
     who = {**WHO, "reason": "after password=hunter2 was changed"}
     report = replay.run(local, selection(local), sleep=clock.advance, **who)
     with local.reading() as reading:
-        told = reading.journal.of(job_id)[-1].reason
-    assert told == f"replay {report.run_id}: after password=*** was changed"
+        reason = reading.journal.of(job_id)[-1].reason
+    assert reason == f"replay {report.run_id}: after password=*** was changed"
     assert report.reason == "after password=*** was changed"
 
 

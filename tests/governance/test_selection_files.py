@@ -314,8 +314,8 @@ def test_what_is_no_text_or_too_much() -> None:
 
 
 def test_a_very_long_key_is_told_in_short() -> None:
-    told = path_of(json.dumps({**tree_of(EXPECTED, NODD_SPEC), "x" * 60_000: 1}), ".json")
-    assert told == "x" * 200 + "…"
+    path = path_of(json.dumps({**tree_of(EXPECTED, NODD_SPEC), "x" * 60_000: 1}), ".json")
+    assert path == "x" * 200 + "…"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def test_a_value_is_followed_by_a_new_one_in_one_move(store: Store[Any]) -> None
         grant = reading.grants.get(done.grant_id or 0)
         assert grant is not None
         used = reading.journal.of(grant.grant_id, "GRANT")[-1]
-        [told] = reading.query("SELECT * FROM holdfast_evidence WHERE kind = 'supersession'", {})[1]
+        [evidence] = reading.query("SELECT * FROM holdfast_evidence WHERE kind = 'supersession'", {})[1]
         leases = {name: lease.expires_at <= reading.now() for name, lease in reading.leases.all().items()}
         assert faults(reading) == []
     # The old value keeps all that it was, and says what follows it; the new one is alike but for what was meant.
@@ -81,7 +81,7 @@ def test_a_value_is_followed_by_a_new_one_in_one_move(store: Store[Any]) -> None
     assert (grant.state, grant.action, grant.target) == ("consumed", "registry.supersede", "value:ship@1.0.0")
     assert (used.event, leases) == ("consume", {"registry:operations": True})
     # The audit row says all of it.
-    evidence_id, run_id, kind, subject, content, written, actor, grant_id, *_ = told
+    evidence_id, run_id, kind, subject, content, written, actor, grant_id, *_ = evidence
     assert done.rollback_ref == f"evidence:{evidence_id}"
     assert (run_id, kind, subject, actor, grant_id) == (None, "supersession", "value:ship@1.0.0", "ann", grant.grant_id)
     assert written == sha256(content)
@@ -358,13 +358,13 @@ def test_a_dry_run_says_what_would_be_done_and_leaves_nothing(store: Store[Any])
 
 @pytest.mark.req("L-18", "L-19")
 def test_a_contract_is_held_against_the_registry(store: Store[Any]) -> None:
-    def verdict(**told: Any) -> str:
+    def verdict(**given: Any) -> str:
         sound = {
             "disposition": Disposition.SUPERSEDE, "target": "ship@1.0.0", "successor": "pack@1.0.0", "plan": "p",
             "audit": "a",
         }  # fmt: skip
         with store.reading() as reading:
-            return review(reading, Contract(**{**sound, **told}))[0].number
+            return review(reading, Contract(**{**sound, **given}))[0].number
 
     by_id = vocab_id("operations", "ship", "1.0.0")
     before = everything(store)

@@ -42,12 +42,12 @@ def forks() -> Iterator[ForkServer]:
 def test_killed_at_every_write_it_has_not_happened(forks: ForkServer, empty_url: str, tmp_path: Path) -> None:
     with governed(empty_url) as store:
         before, statuses = everything(store), list[int]()
-        while not (told := noted(tmp_path / "told")):
-            role = {"url": empty_url, "write": len(statuses), "told": str(tmp_path / "told")}
+        while not (written := noted(tmp_path / "notes")):
+            role = {"url": empty_url, "write": len(statuses), "notes": str(tmp_path / "notes")}
             statuses.append(forks.spawn(f"{ROLE}:die_at", **role).wait(30))
             assert statuses[-1] == 0 or everything(store) == before, statuses
         # Before the first write, after each, and at last not at all.
-        assert told[0].split() == [
+        assert written[0].split() == [
             "acquire_lease", "insert_grant", "move_grant", "move_grant", "add_evidence", "move_value", "insert_value",
             "release_lease",
         ]  # fmt: skip
@@ -89,15 +89,15 @@ def test_after_a_supersession_nothing_is_taken_at_the_old_version(
     forks: ForkServer, empty_url: str, tmp_path: Path
 ) -> None:
     """Clients submit all the time: what is begun after it is refused at 1.0.0; who has both goes on without a gap."""
-    told, until = str(tmp_path / "told"), str(tmp_path / "until")
+    notes, until = str(tmp_path / "notes"), str(tmp_path / "until")
     with governed(empty_url) as store:
         children = [
-            forks.spawn(f"{ROLE}:submit", url=empty_url, versions=versions, client=client, told=told, until=until)
+            forks.spawn(f"{ROLE}:submit", url=empty_url, versions=versions, client=client, notes=notes, until=until)
             for client, versions in (("old", ["1.0.0"]), ("both", ["1.0.0", "2.0.0"]), ("none", []))
         ]
 
         def answers(client: str) -> list[list[str]]:
-            return [line.split() for line in noted(told) if line.startswith(f"{client} ")]
+            return [line.split() for line in noted(notes) if line.startswith(f"{client} ")]
 
         def taken(client: str) -> int:
             return sum(said == "taken" for _, _, said, *_ in answers(client))
@@ -113,7 +113,7 @@ def test_after_a_supersession_nothing_is_taken_at_the_old_version(
             ),
             20,
             "all go on",
-            lambda: (forks.log, noted(told)[-10:]),
+            lambda: (forks.log, noted(notes)[-10:]),
         )
         Path(until).touch()
         for child in children:

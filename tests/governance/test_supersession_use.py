@@ -273,8 +273,8 @@ def test_follow_ups_go_by_the_registry_too(store: Store[Any]) -> None:
         run.after_commit(Call(operation="ship", payload={}, version=version))
         return "packed"
 
-    def followed(ledger: Ledger, **asked: Any) -> tuple[str, str | None, list[str]]:
-        receipt = ledger.submit("pack", asked)
+    def followed(ledger: Ledger, **payload: Any) -> tuple[str, str | None, list[str]]:
+        receipt = ledger.submit("pack", payload)
         ledger.run_until_idle()
         job = ledger.job(receipt.job_id)
         with ledger.store.reading() as reading:

@@ -21,7 +21,7 @@ from holdfast.store import Declared, Lease, Store, Submission, create_store
 from holdfast.testing import drain, virtual_world
 from tests.enforcement.raw import LATER, Client
 from tests.engine.working import eventually, working
-from tests.governance.quarantining import THROWER, granted, grants, job_of, standing
+from tests.governance.quarantining import THROWER, grant_states, granted, grants, job_of
 from tests.support.forkserver import ForkServer
 from tests.support.ledgers import new_store
 
@@ -86,7 +86,7 @@ def test_a_switch_is_thrown_at_once_and_lifted_by_a_grant(stage: Store[Any]) -> 
         ("lift", "eve", "I see it too", number),
     ]
     assert consumed.move_id == rows[1].move_id
-    assert (on_now(stage), standing(stage)) == (["replay:goes-abi"], [("switch.lift", "switch:replay", "consumed")])
+    assert (on_now(stage), grant_states(stage)) == (["replay:goes-abi"], [("switch.lift", "switch:replay", "consumed")])
 
     off = lift(stage, "replay", **EVE)  # it is off: nothing to do, and no grant is asked for
     assert (off.changed, off.switch) == (False, lifted.switch)
@@ -153,7 +153,12 @@ def test_of_two_who_lift_one_switch_one_wins_and_the_other_has_used_nothing(empt
         gate = tmp_path / "gate"
         children = [
             server.spawn(
-                f"{ROLES}:lift_each", url=empty_url, gate=str(gate), told=str(tmp_path / who), operator=who, work=each
+                f"{ROLES}:lift_each",
+                url=empty_url,
+                gate=str(gate),
+                answer_file=str(tmp_path / who),
+                operator=who,
+                work=each,
             )
             for who, each in work.items()
         ]

@@ -92,9 +92,9 @@ def test_the_order_of_writing_does_not_matter_and_the_rest_does() -> None:
 @pytest.mark.req("L-17", "L-24")
 def test_a_text_that_can_be_written_in_two_ways_has_one_digest_or_is_refused() -> None:
     composed, decomposed = "caf\u00e9", "cafe\u0301"
-    told = [read_manifest(one(semantics_frozen={"name": text})) for text in (composed, decomposed)]
-    assert told[0].digest == told[1].digest
-    assert told[0] == told[1]
+    manifests = [read_manifest(one(semantics_frozen={"name": text})) for text in (composed, decomposed)]
+    assert manifests[0].digest == manifests[1].digest
+    assert manifests[0] == manifests[1]
     with pytest.raises(SpecInvalidError) as caught:
         read_manifest({"collection": "c", "values": [value(decomposed)]})
     assert caught.value.context["path"] == "values[0].operation_code"
@@ -195,17 +195,17 @@ REFUSED: dict[str, tuple[Any, RegistryCode]] = {
 @pytest.mark.req("L-13", "L-16")
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_manifest_is_refused_with_one_code(case: str) -> None:
-    told, code = REFUSED[case]
+    document, code = REFUSED[case]
     with pytest.raises(RegistryError) as caught:
-        read_manifest(told)
+        read_manifest(document)
     assert (caught.value.code, caught.value.exit_code) == (code, 3)
     assert caught.value.hint
 
 
 @pytest.mark.req("L-24", "L-16")
 def test_one_code_may_have_many_versions_as_long_as_their_acts_differ() -> None:
-    told = read_manifest({"collection": "c", "values": [value("a"), value("a", "2.0.0", act_type="query")]})
-    assert [each.name for each in told.values] == ["a@1.0.0", "a@2.0.0"]
+    manifest = read_manifest({"collection": "c", "values": [value("a"), value("a", "2.0.0", act_type="query")]})
+    assert [each.name for each in manifest.values] == ["a@1.0.0", "a@2.0.0"]
 
 
 INVALID: dict[str, tuple[Any, str]] = {
@@ -232,17 +232,17 @@ INVALID: dict[str, tuple[Any, str]] = {
 @pytest.mark.req("L-13")
 @pytest.mark.parametrize("case", INVALID)
 def test_a_manifest_of_another_shape_is_refused_with_the_path_of_the_field(case: str) -> None:
-    told, path = INVALID[case]
+    document, path = INVALID[case]
     with pytest.raises(SpecInvalidError) as caught:
-        read_manifest(told)
+        read_manifest(document)
     assert (caught.value.exit_code, caught.value.context["path"]) == (2, path)
 
 
 def test_what_a_value_means_may_be_nothing_but_must_be_said() -> None:
-    told = one()
-    del told["values"][0]["semantics_frozen"]
+    document = one()
+    del document["values"][0]["semantics_frozen"]
     with pytest.raises(SpecInvalidError) as caught:
-        read_manifest(told)
+        read_manifest(document)
     assert caught.value.context["path"] == "values[0].semantics_frozen"
     assert read_manifest(one(semantics_frozen=None)).values[0].semantics_text == "null"
 

@@ -116,11 +116,11 @@ class _Maker:
             self._under_way(ledger)
         return self._busy
 
-    def _write(self, ledger: Ledger, name: str, lead: int, data: bytes, **told: Any) -> None:
+    def _write(self, ledger: Ledger, name: str, lead: int, data: bytes, **fields: Any) -> None:
         """Write an object and announce it; remember its unit under a name."""
         key = GFS.replace("f003", f"f{lead:03}")
         etag = self._source.put(BUCKET, key, data)
-        body = event(record(key=key, size=len(data), **{"eTag": etag, **told}))
+        body = event(record(key=key, size=len(data), **{"eTag": etag, **fields}))
         [found] = admit(ledger.store, [FeedMessage(body)], self._datasets)
         assert (str(found.fate), found.wal_id is not None) == ("admitted", True), found
         self._look("admitted")

@@ -225,7 +225,7 @@ def a_replacement_that_forgot(hand: Hand) -> Found:
 
 
 @listed
-def attempts_that_nobody_made(hand: Hand) -> Found:
+def attempts_without_an_execution(hand: Hand) -> Found:
     hand.unit(hand.busy.failed, attempts_before=3)
     return unit(hand.busy.failed, "replacements_carry_on")
 
@@ -318,7 +318,7 @@ def a_success_that_an_operator_has_refused(hand: Hand) -> Found:
 
 
 @listed
-def a_success_whose_provenance_is_told_in_another_word(hand: Hand) -> Found:
+def a_success_with_an_unknown_provenance_status(hand: Hand) -> Found:
     hand.unit(hand.busy.slimmed, provenance_status="unknown")
     return unit(hand.busy.slimmed, "succeeded_is_catalogued")
 
@@ -588,9 +588,9 @@ def an_observation_that_is_gone(hand: Hand) -> Found:
 @listed
 def a_unit_that_is_gone(hand: Hand) -> Found:
     lost = hand.busy.slimmed
-    told = hand.run("SELECT record_id FROM nodd_provenance WHERE wal_id = ?", lost)
-    assert len(told) == 8  # three nodes, four edges, an event
-    alone = {("nothing_without_unit", f"PROVENANCE {record_id}") for (record_id,) in told}
+    records = hand.run("SELECT record_id FROM nodd_provenance WHERE wal_id = ?", lost)
+    assert len(records) == 8  # three nodes, four edges, an event
+    alone = {("nothing_without_unit", f"PROVENANCE {record_id}") for (record_id,) in records}
     found = alone | item(hand.item(lost), "nothing_without_unit") | job(hand.job(lost)) | MISCOUNTED
     hand.run("DELETE FROM nodd_units WHERE wal_id = ?", lost)
     return found
@@ -621,7 +621,7 @@ def a_rejected_body_that_never_came(hand: Hand) -> Found:
 
 
 @listed
-def a_rejected_body_whose_fate_is_not_told(hand: Hand) -> Found:
+def a_rejected_body_without_a_fate(hand: Hand) -> Found:
     sha256 = rejected(hand)
     hand.set("nodd_rejected", "sha256", sha256, replayed_at="2026-11-15T00:00:00.000000Z")
     return {("rejected_whole", f"REJECTED {sha256}")}

@@ -11,8 +11,8 @@ CHUNK = "KTLX/399/20261009-043037-048-I"
 GFS_TOPIC = "arn:aws:sns:us-east-1:123901341784:NewGFSObject"
 
 
-def record(key: str = GFS, bucket: str = "noaa-gfs-bdp-pds", **told: Any) -> dict[str, Any]:
-    """Return one record of an S3 event, as AWS writes it; `told` replaces fields of the object or the record."""
+def record(key: str = GFS, bucket: str = "noaa-gfs-bdp-pds", **fields: Any) -> dict[str, Any]:
+    """Return one record of an S3 event, as AWS writes it; `fields` replaces fields of the object or the record."""
     thing = {"key": key, "size": 1063054, "eTag": "7239138a465f83a247851a1a64ac8927", "sequencer": "005D48DA450E238E88"}
     outer = {
         "eventVersion": "2.1", "eventSource": "aws:s3", "awsRegion": "us-east-1",
@@ -20,7 +20,7 @@ def record(key: str = GFS, bucket: str = "noaa-gfs-bdp-pds", **told: Any) -> dic
         "userIdentity": {"principalId": "AWS:AIDAEXAMPLE"}, "requestParameters": {"sourceIPAddress": "192.0.2.1"},
         "responseElements": {"x-amz-request-id": "EXAMPLE"},
     }  # fmt: skip
-    for name, value in told.items():
+    for name, value in fields.items():
         (thing if name in thing or name == "versionId" else outer)[name] = value
     s3 = {
         "s3SchemaVersion": "1.0", "configurationId": "all", "object": thing,
@@ -44,10 +44,10 @@ def enveloped(message: str, topic: str = GFS_TOPIC, subject: str | None = "Amazo
     return json.dumps(envelope)
 
 
-def chunk(key: str = CHUNK, **told: Any) -> str:
+def chunk(key: str = CHUNK, **fields: Any) -> str:
     """Return what the feed of chunks sends: not an S3 event."""
     message = {
         "S3Bucket": "unidata-nexrad-level2-chunks", "Key": key, "SiteID": "KTLX", "DateTime": "2026-10-09T04:30:37",
-        "VolumeID": 399, "ChunkID": 48, "ChunkType": "I", "L2Version": "V06", **told,
+        "VolumeID": 399, "ChunkID": 48, "ChunkType": "I", "L2Version": "V06", **fields,
     }  # fmt: skip
     return json.dumps(message)

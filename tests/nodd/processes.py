@@ -130,8 +130,8 @@ def observer(url: str, objects: str, meet: str) -> None:
     """Carry out one unit of an observation, and write nothing before another process has read the family too."""
     own, reads, read = Path(meet) / str(os.getpid()), [0], observations.files_of
 
-    def together(*told: Any) -> observations.ObservationFiles | None:
-        found = read(*told)
+    def together(*args: Any) -> observations.ObservationFiles | None:
+        found = read(*args)
         reads[0] += 1
         own.write_text(str(reads[0]))
         until = time.monotonic() + 20

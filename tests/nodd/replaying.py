@@ -111,11 +111,13 @@ def replay(ledger: Ledger, command: str, *arguments: str) -> Outcome:
 
 def contents(store: Store[Any]) -> str:
     """Return the SHA-256 of every row of the ledger and of the application."""
-    told = hashlib.sha256(checksum(store).encode())
+    digest = hashlib.sha256(checksum(store).encode())
     with store.reading() as reading:
         for table in TABLES:
-            told.update(json.dumps(sorted(str(row) for row in reading.query(f"SELECT * FROM {table}", {})[1])).encode())
-    return told.hexdigest()
+            digest.update(
+                json.dumps(sorted(str(row) for row in reading.query(f"SELECT * FROM {table}", {})[1])).encode()
+            )
+    return digest.hexdigest()
 
 
 def items(store: Store[Any]) -> list[tuple[Any, ...]]:
@@ -135,7 +137,7 @@ def undisturbed(ledger: Ledger, tmp_path: Path, hours: range) -> tuple[list[Any]
     """Return the items, and the ids of PROV, that the same notices give where every object is there."""
     with ledger.store.reading() as reading:
         payloads = [job.payload or "" for job in reading.lists.jobs(limit=100)]
-    told = [msgspec.json.decode(payload, type=Unit).notice for payload in payloads]
+    notices = [msgspec.json.decode(payload, type=Unit).notice for payload in payloads]
     source = MemorySource()
     appear(source, hours)
     url = str(tmp_path / f"{uuid4().hex}.db")
@@ -143,7 +145,7 @@ def undisturbed(ledger: Ledger, tmp_path: Path, hours: range) -> tuple[list[Any]
     with Ledger(url) as calm:
         prepare(calm.store)
         declare(calm, IngestSettings(datasets=shipped(), source=source))
-        admit_notices(calm.store, list({one.key: one for one in told}.values()), shipped())
+        admit_notices(calm.store, list({one.key: one for one in notices}.values()), shipped())
         calm.run_until_idle()
         return items(calm.store), {one.record_id for one in lineage(calm.store) if one.kind == provenance.PROV}
 

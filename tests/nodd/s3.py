@@ -57,15 +57,15 @@ class LoopbackS3:
     def answer(self, method: str, target: str, headers: dict[str, str]) -> bytes:
         """Return the whole answer to a request."""
         path = unquote(target.partition("?")[0]).lstrip("/")
-        asked = headers.get("range")
+        wanted_range = headers.get("range")
         if self.before is not None:
-            self.before(Request(method, path, asked, 0))
-        status, more, body = self._found(path, asked, headers.get("if-match"))
-        self.requests.append(Request(method, path, asked, status))
+            self.before(Request(method, path, wanted_range, 0))
+        status, more, body = self._found(path, wanted_range, headers.get("if-match"))
+        self.requests.append(Request(method, path, wanted_range, status))
         head = [f"HTTP/1.1 {status} Answer", f"Content-Length: {len(body)}", *more, "", ""]
         return "\r\n".join(head).encode() + (b"" if method == "HEAD" else body)
 
-    def _found(self, path: str, asked: str | None, match: str | None) -> tuple[int, list[str], bytes]:
+    def _found(self, path: str, wanted_range: str | None, match: str | None) -> tuple[int, list[str], bytes]:
         if path in self.refused:
             return self.refused[path], [], _error("AccessDenied" if self.refused[path] == 403 else "InternalError")
         held = self.held.get(path) or self.held.get(self.everywhere or "")
@@ -75,13 +75,13 @@ class LoopbackS3:
         if match is not None and match.strip('"') != etag:
             return 412, [], _error("PreconditionFailed")
         more = [f'ETag: "{etag}"', f"Last-Modified: {MODIFIED}", "Content-Type: application/octet-stream"]
-        if asked is None:
+        if wanted_range is None:
             return 200, more, data
-        if (suffix := _SUFFIX.fullmatch(asked)) is not None:
+        if (suffix := _SUFFIX.fullmatch(wanted_range)) is not None:
             start, end = max(0, len(data) - int(suffix[1])), len(data) - 1
         else:
-            found = _RANGE.fullmatch(asked)
-            assert found is not None, asked
+            found = _RANGE.fullmatch(wanted_range)
+            assert found is not None, wanted_range
             start, end = int(found[1]), min(int(found[2] or len(data)), len(data) - 1)
         if start >= len(data):
             return 416, [], _error("InvalidRange")

@@ -87,8 +87,8 @@ def test_provenance_is_owed_unless_the_dataset_may_do_without(
     busy_ledger: tuple[str, Busy], busy_datasets: Datasets
 ) -> None:
     url, busy = busy_ledger
-    asked = checked(url, shipped())
-    assert [(found.invariant, found.subject, found.evidence["kind"]) for found in asked.violations] == [
+    report = checked(url, shipped())
+    assert [(found.invariant, found.subject, found.evidence["kind"]) for found in report.violations] == [
         ("succeeded_has_provenance", f"UNIT {busy.waived}", "not_allowed")
     ]
     # Where nothing says how provenance ended, as in a row that lost it, the dataset says whether it was owed.
@@ -103,7 +103,7 @@ def test_provenance_is_owed_unless_the_dataset_may_do_without(
 
 def test_many_corruptions_are_found_together(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
     url, busy = busy_ledger
-    names = ("attempts_that_nobody_made", "two_current_generations", "an_event_that_is_gone", "a_link_that_is_gone")
+    names = ("attempts_without_an_execution", "two_current_generations", "an_event_that_is_gone", "a_link_that_is_gone")
     expected = set().union(*(corrupt(url, busy, name) for name in names))
     assert pairs(checked(url, busy_datasets).violations) == expected
     assert len(expected) == 4
@@ -112,8 +112,8 @@ def test_many_corruptions_are_found_together(busy_ledger: tuple[str, Busy], busy
 def test_a_rule_that_fails_is_a_violation(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
     url, busy = busy_ledger
     corrupt(url, busy, "an_item_without_its_parts")
-    told = [(found.detail, found.evidence) for found in checked(url, busy_datasets).violations]
-    assert told == [("Invariant check failed: KeyError", {"kind": "failed"})] * 2
+    reported = [(found.detail, found.evidence) for found in checked(url, busy_datasets).violations]
+    assert reported == [("Invariant check failed: KeyError", {"kind": "failed"})] * 2
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -148,8 +148,8 @@ def test_nothing_is_found_while_it_is_at_work(store: Store[Any], ledger_url: str
                 for number in range(1 + lead % 3):
                     data = samples.grib2(REFERENCE, lead) * (number + 1)
                     key = GFS.replace("f003", f"f{lead:03}")
-                    told = {"eTag": source.put(BUCKET, key, data), "sequencer": f"{number:02X}A"}
-                    admit(store, [FeedMessage(event(record(key=key, size=len(data), **told)))], shipped())
+                    fields = {"eTag": source.put(BUCKET, key, data), "sequencer": f"{number:02X}A"}
+                    admit(store, [FeedMessage(event(record(key=key, size=len(data), **fields)))], shipped())
                 if lead % 4 == 3:
                     ledger.run_until_idle(concurrency=3)
     finally:

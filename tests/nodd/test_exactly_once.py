@@ -75,8 +75,8 @@ def test_every_object_is_catalogued_once_whatever_dies(
             writes.append(writes[0] + samples.grib2(REFERENCE, lead, parameter=1))
         for number, data in enumerate(writes):
             put = cloud.s3.put_object(Bucket=BUCKET, Key=key_of(lead), Body=data, ACL="public-read")
-            told = record(key=key_of(lead), size=len(data), eTag=put["ETag"].strip('"'), sequencer=f"{number:02X}A")
-            bodies += [event(told)] * chance.choice((1, 1, 2, 3))
+            notice = record(key=key_of(lead), size=len(data), eTag=put["ETag"].strip('"'), sequencer=f"{number:02X}A")
+            bodies += [event(notice)] * chance.choice((1, 1, 2, 3))
     chance.shuffle(bodies)
     fleet = Fleet(ledger_url, cloud, url)
     try:

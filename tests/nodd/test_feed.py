@@ -162,8 +162,8 @@ def working(url: str, source: MemorySource) -> Iterator[Ledger]:
 
 def held(queue: Queue) -> tuple[int, int]:
     """Return how many messages wait in a queue, and how many somebody has."""
-    told = queue.attributes()
-    return int(told["ApproximateNumberOfMessages"]), int(told["ApproximateNumberOfMessagesNotVisible"])
+    attributes = queue.attributes()
+    return int(attributes["ApproximateNumberOfMessages"]), int(attributes["ApproximateNumberOfMessagesNotVisible"])
 
 
 def announced(source: MemorySource, *leads: int) -> list[str]:
@@ -322,8 +322,10 @@ def failing(queue: Queue, verb: str, times: int, *, sender_fault: bool) -> list[
             hidden.append(params["Entries"][0]["Id"])
 
     def tell(parsed: dict[str, Any], **_: Any) -> None:
-        told = [one for name in ("Successful", "Failed") for one in parsed.get(name, ()) if one["Id"] not in hidden]
-        parsed["Successful"] = told
+        successful = [
+            one for name in ("Successful", "Failed") for one in parsed.get(name, ()) if one["Id"] not in hidden
+        ]
+        parsed["Successful"] = successful
         parsed["Failed"] = [{"Id": name, "SenderFault": sender_fault, "Code": "InternalError"} for name in hidden]
 
     events = queue._client.meta.events

@@ -156,14 +156,14 @@ def test_every_truncation_of_an_hdf5_file_is_found_from_its_first_bytes() -> Non
     data = goes()
     found = hdf5.superblock(*of(data))
     assert found.end == len(data)
-    asked: list[int] = []
+    ends: list[int] = []
 
     def read(start: int, length: int) -> bytes:
-        asked.append(start + length)
+        ends.append(start + length)
         return data[start : start + length]
 
     hdf5.superblock(read, len(data))
-    assert max(asked) == 96
+    assert max(ends) == 96
     for length in range(len(data)):
         with pytest.raises(Damaged):
             hdf5.superblock(*of(data[:length]))
@@ -181,11 +181,11 @@ def test_both_kinds_of_superblock_are_read() -> None:
 
 
 def test_the_attributes_of_a_goes_file_are_those_that_h5py_wrote() -> None:
-    told = hdf5.attributes(*of(goes()))
-    assert told is not None
-    assert told["platform_ID"] == "G19"
-    assert told["time_coverage_start"] == "2026-11-14T00:00:21.0Z"
-    assert told["geospatial_lat_lon_extent"]["geospatial_westbound_longitude"] == -156.3
+    attributes = hdf5.attributes(*of(goes()))
+    assert attributes is not None
+    assert attributes["platform_ID"] == "G19"
+    assert attributes["time_coverage_start"] == "2026-11-14T00:00:21.0Z"
+    assert attributes["geospatial_lat_lon_extent"]["geospatial_westbound_longitude"] == -156.3
 
 
 def test_chunks_are_judged_by_themselves() -> None:

@@ -33,13 +33,13 @@ BATCHES = 10_000 if os.environ.get("HOLDFAST_HYPOTHESIS") == "prove" else 100
 CHUNKS_TOPIC = "arn:aws:sns:us-east-1:684042711724:NewNEXRADLevel2ObjectFilterable"
 
 
-def told(body: str) -> ParsedMessage:
+def parsed(body: str) -> ParsedMessage:
     return parse(body, shipped(), sqs_message_id="m1")
 
 
 @pytest.mark.req("K-41", "K-02")
 def test_an_s3_event_in_the_envelope_of_sns() -> None:
-    [notice] = told(enveloped(event(record()))).notices
+    [notice] = parsed(enveloped(event(record()))).notices
     assert notice == Notice(
         dataset="gfs",
         object_uri=f"s3://noaa-gfs-bdp-pds/{GFS}",
@@ -62,17 +62,19 @@ def test_an_s3_event_in_the_envelope_of_sns() -> None:
         },
     )  # fmt: skip
     assert notice.wal_id == "d1e6671d-0363-5ed1-9595-12646b8bdf50"  # for ever
-    assert notice.wal_id == told(event(record())).notices[0].wal_id
+    assert notice.wal_id == parsed(event(record())).notices[0].wal_id
 
 
 @pytest.mark.req("K-41")
 def test_raw_delivery_is_the_event_itself() -> None:
-    [notice] = told(event(record())).notices
+    [notice] = parsed(event(record())).notices
     assert (notice.dataset, notice.raw) == ("gfs", {"sqs_message_id": "m1"})
 
 
 def test_every_record_of_a_message_counts() -> None:
-    answer = told(event(record(), record(key="nobody/knows"), record(key=GFS.replace("f003", "f006")), record(key="")))
+    answer = parsed(
+        event(record(), record(key="nobody/knows"), record(key=GFS.replace("f003", "f006")), record(key=""))
+    )
     assert [notice.fields["fhr"] for notice in answer.notices] == ["003", "006"]
     assert answer.ignored == (IgnoredRecord("missing_dataset", "s3://noaa-gfs-bdp-pds/nobody/knows"),)
     assert answer.rejected == (RejectedRecord("missing_required_field", "s3.object.key is missing"),)
@@ -80,31 +82,31 @@ def test_every_record_of_a_message_counts() -> None:
 
 def test_keys_of_s3_events_are_encoded_and_those_of_chunks_are_not() -> None:
     encoded = "CONUS%2FPrecipRate_00.00/20261114/MRMS_PrecipRate_00.00_20261114-000000.grib2.gz"
-    [notice] = told(event(record(key=encoded, bucket="noaa-mrms-pds"))).notices
+    [notice] = parsed(event(record(key=encoded, bucket="noaa-mrms-pds"))).notices
     assert notice.key == "CONUS/PrecipRate_00.00/20261114/MRMS_PrecipRate_00.00_20261114-000000.grib2.gz"
-    assert told(chunk(CHUNK.replace("/", "%2F"))).notices == ()
+    assert parsed(chunk(CHUNK.replace("/", "%2F"))).notices == ()
 
 
 @pytest.mark.parametrize("numbers", [{}, {"VolumeID": "399", "ChunkID": "048"}, {"VolumeID": "399", "ChunkID": "48"}])
 def test_a_chunk_has_a_message_of_its_own_with_numbers_or_text(numbers: dict[str, Any]) -> None:
-    [notice] = told(enveloped(chunk(**numbers), CHUNKS_TOPIC, None)).notices
+    [notice] = parsed(enveloped(chunk(**numbers), CHUNKS_TOPIC, None)).notices
     assert (notice.dataset, notice.key, notice.size, notice.content_etag) == ("nexrad-chunks", CHUNK, None, None)
     assert (notice.time_range_start, notice.time_range_end) == ("2026-10-09T04:30:37.000000Z", None)
 
 
 def test_a_chunk_whose_message_contradicts_its_key_is_rejected() -> None:
-    [rejected] = told(chunk(VolumeID=12)).rejected
+    [rejected] = parsed(chunk(VolumeID=12)).rejected
     assert (rejected.code, "VolumeID" in rejected.message) == ("missing_required_field", True)
 
 
 def test_an_index_is_a_sidecar_of_its_file() -> None:
-    [notice] = told(event(record(key=f"{GFS}.idx"))).notices
+    [notice] = parsed(event(record(key=f"{GFS}.idx"))).notices
     assert (notice.sidecar_of, notice.dataset, notice.key) == (GFS, "gfs", f"{GFS}.idx")
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.4", "2.5"])
 def test_any_event_version_2_is_read(version: str) -> None:
-    assert len(told(event(record(eventVersion=version))).notices) == 1
+    assert len(parsed(event(record(eventVersion=version))).notices) == 1
 
 
 @pytest.mark.req("K-41")
@@ -129,7 +131,7 @@ def test_any_event_version_2_is_read(version: str) -> None:
     ],
 )
 def test_what_cannot_be_understood_is_rejected_with_a_code(body: str, code: str) -> None:
-    answer = told(body)
+    answer = parsed(body)
     assert (answer.notices, answer.ignored, [found.code for found in answer.rejected]) == ((), (), [code])
 
 
@@ -149,7 +151,7 @@ def test_what_cannot_be_understood_is_rejected_with_a_code(body: str, code: str)
     ],
 )
 def test_what_is_no_work_is_ignored_with_a_reason(body: str, reason: str) -> None:
-    answer = told(body)
+    answer = parsed(body)
     assert (answer.notices, answer.rejected, [found.reason for found in answer.ignored]) == ((), (), [reason])
 
 
@@ -168,7 +170,7 @@ def test_what_is_no_work_is_ignored_with_a_reason(body: str, reason: str) -> Non
 def test_which_write_is_later(
     sequencer: str | None, etag: str | None, known_sequencer: str | None, known_etag: str | None, later: bool
 ) -> None:
-    [notice] = told(event(record(sequencer=sequencer, eTag=etag))).notices
+    [notice] = parsed(event(record(sequencer=sequencer, eTag=etag))).notices
     assert is_later(notice, known_sequencer, {known_etag}) is later
 
 
@@ -244,28 +246,28 @@ def test_records_of_lambda_and_of_sqs_are_unwrapped() -> None:
     first = event(record(), record(key=GFS.replace("f003", "f006")))
     inside = [enveloped(first), enveloped(event(record(key=GFS.replace("f003", "f009"))))]
     for body in (lambda_of_sns(*inside), lambda_of_sqs(*inside), lambda_of_sqs(lambda_of_sns(*inside))):
-        found = told(body)
+        found = parsed(body)
         assert [notice.fields["fhr"] for notice in found.notices] == ["003", "006", "009"]
         assert (found.ignored, found.rejected) == ((), ())
         assert {notice.raw["topic_arn"] for notice in found.notices} == {GFS_TOPIC}
-    assert [notice.raw["sqs_message_id"] for notice in told(lambda_of_sqs(*inside)).notices] == ["q0", "q0", "q1"]
+    assert [notice.raw["sqs_message_id"] for notice in parsed(lambda_of_sqs(*inside)).notices] == ["q0", "q0", "q1"]
     deep = event(record())
     for _ in range(6):
         deep = lambda_of_sqs(deep)
-    assert [one.code for one in told(deep).rejected] == ["missing_required_field"]
+    assert [one.code for one in parsed(deep).rejected] == ["missing_required_field"]
     mixed = json.dumps({"Records": [record(), json.loads(lambda_of_sqs(event(record())))["Records"][0]]})
-    assert [one.code for one in told(mixed).rejected] == ["missing_required_field"]
+    assert [one.code for one in parsed(mixed).rejected] == ["missing_required_field"]
 
 
 @pytest.mark.req("K-41")
 def test_the_bucket_of_chunks_can_send_events_of_s3() -> None:
-    [notice] = told(event(record(key=CHUNK, bucket="unidata-nexrad-level2-chunks"))).notices
+    [notice] = parsed(event(record(key=CHUNK, bucket="unidata-nexrad-level2-chunks"))).notices
     assert (notice.dataset, notice.size, notice.fields["chunk"]) == ("nexrad-chunks", 1063054, "048")
 
 
 @pytest.mark.req("K-41")
 def test_a_cycle_that_is_not_the_hour_of_its_directory_is_rejected() -> None:
-    [rejected] = told(event(record(key=GFS.replace("t00z", "t06z")))).rejected
+    [rejected] = parsed(event(record(key=GFS.replace("t00z", "t06z")))).rejected
     assert rejected.code == "invalid_time_range"
 
 
@@ -402,5 +404,5 @@ def test_a_key_that_would_be_written_in_another_form_is_rejected(store: Store[An
 
 
 def test_what_is_ignored_is_told_in_plain_text() -> None:
-    [ignored] = told(event(record(bucket="some\x00where\ud800", eventName="ObjectRemoved:Delete"))).ignored
+    [ignored] = parsed(event(record(bucket="some\x00where\ud800", eventName="ObjectRemoved:Delete"))).ignored
     assert ignored == IgnoredRecord("not_created", f"s3://some\\x00where\\ud800/{GFS}")

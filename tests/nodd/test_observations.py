@@ -42,11 +42,11 @@ AT_ONCE = RetryPolicy(strategy=Strategy.IMMEDIATE, max_attempts=5)
 
 
 def announce(
-    ledger: Ledger, source: MemorySource, created: str, *, channel: str = "13", data: bytes = DATA, **told: Any
+    ledger: Ledger, source: MemorySource, created: str, *, channel: str = "13", data: bytes = DATA, **fields: Any
 ) -> None:
     key = KEY.format(channel=channel, created=created)
     etag = source.put(BUCKET, key, data)
-    body = event(record(key=key, bucket=BUCKET, size=len(data), **{"eTag": etag, **told}))
+    body = event(record(key=key, bucket=BUCKET, size=len(data), **{"eTag": etag, **fields}))
     assert [one.fate for one in admit(ledger.store, [FeedMessage(body)], shipped())] == ["admitted"]
 
 
@@ -163,9 +163,9 @@ def test_files_that_are_catalogued_at_the_same_moment_know_of_each_other(
     meet, read = threading.Barrier(3, timeout=20), observations.files_of
     first, reads = iter(range(3)), []
 
-    def together(*told: Any) -> observations.ObservationFiles | None:
-        found = read(*told)
-        reads.append(told)
+    def together(*args: Any) -> observations.ObservationFiles | None:
+        found = read(*args)
+        reads.append(args)
         if next(first, None) is not None:
             meet.wait()  # none of the three has seen another
         return found
@@ -211,8 +211,8 @@ def test_files_that_two_processes_catalogue_at_the_same_moment_cost_one_attempt_
         path = objects / bucket / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    told = {"url": ledger.store.url, "objects": str(objects), "meet": str(meet)}
-    pair = [children.spawn("tests.nodd.processes:observer", **told) for _ in range(2)]
+    given = {"url": ledger.store.url, "objects": str(objects), "meet": str(meet)}
+    pair = [children.spawn("tests.nodd.processes:observer", **given) for _ in range(2)]
     assert [child.wait(30) for child in pair] == [0, 0], children.log
     # Each process has read the family before either wrote, and one of them once more.
     assert sorted(int(path.read_text()) for path in meet.iterdir()) == [1, 2]
@@ -231,8 +231,8 @@ def test_a_write_that_was_overtaken_is_refused_as_ever(
     announce(ledger, source, ONE, sequencer="0A")
     read = observations.files_of
 
-    def overtaken(*told: Any) -> observations.ObservationFiles | None:
-        found = read(*told)
+    def overtaken(*args: Any) -> observations.ObservationFiles | None:
+        found = read(*args)
         monkeypatch.setattr(observations, "files_of", read)
         announce(ledger, source, ONE, sequencer="0B")
         return found

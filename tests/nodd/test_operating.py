@@ -94,8 +94,8 @@ def test_a_message_without_a_record_stays_unless_asked_for(store: Store[Any], de
     assert states(store) == []
     other = Queue(cloud.queue()[0], endpoint=cloud.endpoint)
     other.send([event(record()), "garbage"])
-    told = Drain(store, other, shipped(), actor="ann", reason="r", wait_s=0, admit_unknown=True).run()
-    assert (told.fates, told.deleted) == ({"admitted": 1, "rejected": 1}, 2)
+    drained = Drain(store, other, shipped(), actor="ann", reason="r", wait_s=0, admit_unknown=True).run()
+    assert (drained.fates, drained.deleted) == ({"admitted": 1, "rejected": 1}, 2)
     assert states(store) == ["pending"]
 
 
@@ -200,14 +200,14 @@ def test_in_prod_a_drain_needs_a_grant_for_exactly_its_records(prod: Store[Any],
         act=Act(str(context["action"])), target=str(context["target"]), environment="prod", executor="ann",
         plan=str(context["plan"]),
     )  # fmt: skip
-    asked = request(store, what, requester="ann", rollback_plan="quarantine them", reason="INC-7")
-    approve_in_prod(store, asked.grant_id)
-    done = Drain(store, dead, shipped(), actor="ann", reason="INC-7", grant_id=asked.grant_id, wait_s=0).run()
+    draft = request(store, what, requester="ann", rollback_plan="quarantine them", reason="INC-7")
+    approve_in_prod(store, draft.grant_id)
+    done = Drain(store, dead, shipped(), actor="ann", reason="INC-7", grant_id=draft.grant_id, wait_s=0).run()
     assert (done.fates, done.deleted) == ({"replayed": 2}, 2)
     with store.reading() as reading:
         run = reading.runs.get(done.run_id)
         assert run is not None
-        assert run.grant_id == asked.grant_id
+        assert run.grant_id == draft.grant_id
     assert check(store, only=["grants_authentic"]).ok
 
 
@@ -219,9 +219,9 @@ def test_in_prod_a_pause_is_lifted_by_a_grant(prod: Store[Any]) -> None:
         switches.resume_queue(store, "gfs", actor="ann", reason="mended")
     assert (refused.value.code, refused.value.context["target"]) == ("REJECT_AUTH_MISSING", "queue:gfs")
     what = Wanted(act=Act.LIFT, target="queue:gfs", environment="prod", executor="ann")
-    asked = request(store, what, requester="ann", rollback_plan="pause it", reason="mended")
-    approve_in_prod(store, asked.grant_id)
-    assert switches.resume_queue(store, "gfs", actor="ann", reason="mended", grant_id=asked.grant_id)
+    draft = request(store, what, requester="ann", rollback_plan="pause it", reason="mended")
+    approve_in_prod(store, draft.grant_id)
+    assert switches.resume_queue(store, "gfs", actor="ann", reason="mended", grant_id=draft.grant_id)
     assert not switches.resume_queue(store, "gfs", actor="ann", reason="again")  # it is not paused: no grant is used
     assert check(store, only=["grants_authentic"]).ok
 
@@ -290,14 +290,14 @@ def test_a_subscription_is_made_as_it_is_printed(cloud: Cloud) -> None:
     mine = msgspec.structs.replace(plan, topic=topic)
     made = subscription.carry_out(mine, endpoint=cloud.endpoint)
     assert subscription.carry_out(mine, endpoint=cloud.endpoint)["queue_url"] == made["queue_url"]
-    told = cloud.sns.get_subscription_attributes(SubscriptionArn=made["subscription"])["Attributes"]
-    assert doctor.look_at_subscription(told) == []
-    assert [one.code for one in doctor.look_at_subscription({**told, "FilterPolicyScope": "MessageAttributes"})] == [
-        "wrong_filter_scope"
-    ]
+    attributes = cloud.sns.get_subscription_attributes(SubscriptionArn=made["subscription"])["Attributes"]
+    assert doctor.look_at_subscription(attributes) == []
+    assert [
+        one.code for one in doctor.look_at_subscription({**attributes, "FilterPolicyScope": "MessageAttributes"})
+    ] == ["wrong_filter_scope"]
     queue = Queue(made["queue_url"], endpoint=cloud.endpoint)
     assert doctor.look_at_queue(queue, None, shipped()) == []
-    goes16 = {**told, "TopicArn": "arn:aws:sns:us-east-1:123901341784:NewGOES16Object"}
+    goes16 = {**attributes, "TopicArn": "arn:aws:sns:us-east-1:123901341784:NewGOES16Object"}
     assert [one.code for one in doctor.look_at_subscription(goes16)] == ["dead_topic"]
     bare = Queue(cloud.queue()[0], endpoint=cloud.endpoint)
     cloud.sqs.set_queue_attributes(QueueUrl=bare.url, Attributes={"Policy": ""})
@@ -311,9 +311,9 @@ def test_two_datasets_of_one_topic_share_a_queue_and_both_are_heard(cloud: Cloud
         plan = subscription.plan(shipped()[name], "noaa-goes19", queue="nodd-goes", account="123456789012")
         made.append(subscription.carry_out(msgspec.structs.replace(plan, topic=topic), endpoint=cloud.endpoint))
     assert made[0] == made[1] == made[2]
-    told = cloud.sns.get_subscription_attributes(SubscriptionArn=made[0]["subscription"])["Attributes"]
-    assert told["FilterPolicyScope"] == "MessageBody"
-    keys = json.loads(told["FilterPolicy"])["Records"]["s3"]["object"]["key"]
+    attributes = cloud.sns.get_subscription_attributes(SubscriptionArn=made[0]["subscription"])["Attributes"]
+    assert attributes["FilterPolicyScope"] == "MessageBody"
+    keys = json.loads(attributes["FilterPolicy"])["Records"]["s3"]["object"]["key"]
     assert keys == [{"prefix": "ABI-L2-CMIPF/"}, {"prefix": "GLM-L2-LCFA/"}]
     for key in ("ABI-L2-CMIPF/a.nc", "GLM-L2-LCFA/b.nc", "ABI-L1b-RadM/c.nc"):
         cloud.sns.publish(TopicArn=topic, Message=event(record(key=key, bucket="noaa-goes19")))

@@ -84,7 +84,7 @@ def unnamed(source: MemorySource) -> str:
     return event(record(size=len(GRIB), eTag=None, sequencer=None))
 
 
-def told(found: dict[str, Any]) -> dict[str, Any]:
+def with_text_times(found: dict[str, Any]) -> dict[str, Any]:
     """Return a record with its times as text: PostgreSQL gives them as times."""
     return {name: time_text(value) if isinstance(value, datetime) else value for name, value in found.items()}
 
@@ -109,7 +109,7 @@ def test_provenance_that_fails_is_no_success(store: Store[Any], ledger_url: str)
         [found] = records(ledger)
         assert [found[name] for name in STATUSES] == ["failed", "unknown", "failed", "provenance_failed", MAX_ATTEMPTS]
         assert found["last_error_message"].endswith(UNTOLD)
-        assert list(broken_rules(told(found), shipped())) == []
+        assert list(broken_rules(with_text_times(found), shipped())) == []
         # Nothing was catalogued, so nothing has to be taken back.
         assert queried(store, "SELECT count(*) FROM nodd_items") == [(0,)]
         assert queried(store, "SELECT count(*) FROM nodd_provenance") == [(0,)]
@@ -143,8 +143,8 @@ def test_where_a_dataset_may_do_without_provenance_its_item_is_catalogued_and_a_
         "checks_run": ["source", "prov", "openlineage"], "data": {"problems": [UNTOLD]},
     }  # fmt: skip
     # The record keeps the rules of its dataset, and would break those of one that asks for provenance.
-    assert list(broken_rules(told(found), lenient)) == []
-    assert list(broken_rules(told(found), shipped())) == ["success_of_every_operator"]
+    assert list(broken_rules(with_text_times(found), lenient)) == []
+    assert list(broken_rules(with_text_times(found), shipped())) == ["success_of_every_operator"]
 
     # A later version of the work, which replaces what has succeeded, can tell.
     source.tells = True

@@ -92,7 +92,7 @@ class Life:
     def __init__(self, store: Store[Any], monkeypatch: pytest.MonkeyPatch) -> None:
         self._store = store
         self.body = ""
-        self.told: dict[str, str] = {}  # by step, the fate of the first delivery there
+        self.first_fates: dict[str, str] = {}  # by step, the fate of the first delivery there
         self.deliveries = 0
         self.quiet = False
         checkpoint, life = Execution.checkpoint, self
@@ -110,7 +110,7 @@ class Life:
         self.deliveries += 1
         body = self.body if self.deliveries % 2 else enveloped(self.body)
         [found] = admit(self._store, [FeedMessage(body, f"m{self.deliveries}")], shipped())
-        self.told.setdefault(step, f"{found.fate}: {found.reason}")
+        self.first_fates.setdefault(step, f"{found.fate}: {found.reason}")
 
     def reach(self, point: str) -> None:
         """Be at a point of the engine: between transactions, where another may come in."""
@@ -159,7 +159,7 @@ def test_the_same_message_after_every_step_makes_one_item_and_each_edge_once(
         life.deliver("published")
         assert ledger.run_until_idle() == 0
         steps = [f"{when} {operator}" for operator in KEPT for when in ("before", "after")]
-        assert life.told == {
+        assert life.first_fates == {
             "first": "admitted: None",
             "admitted": "duplicate: the record is pending",
             "after_claim": RUNNING,
@@ -183,8 +183,11 @@ def test_the_same_message_after_every_step_makes_one_item_and_each_edge_once(
         life.deliver("superseded")
         assert ledger.run_until_idle() == 2
         life.deliver("superseded and done")
-    told = [life.told[step] for step in ("before the later one", "the later one", "superseded", "superseded and done")]
-    assert told == [
+    seen = [
+        life.first_fates[step]
+        for step in ("before the later one", "the later one", "superseded", "superseded and done")
+    ]
+    assert seen == [
         OVER, "admitted: None", OLDER, OLDER,
     ]  # fmt: skip
     assert queried(store, "SELECT generation FROM nodd_items") == [(2,)]
@@ -210,7 +213,7 @@ def test_the_same_message_after_a_failure_has_the_work_done_once(
         life.deliver("pending again")
         assert ledger.run_until_idle() == 1
         life.deliver("done")
-    assert [life.told[step] for step in ("failed", "pending again", "done")] == [
+    assert [life.first_fates[step] for step in ("failed", "pending again", "done")] == [
         "duplicate: the failed record is retried",
         "duplicate: the record is pending",
         OVER,
@@ -235,7 +238,7 @@ def test_the_same_message_after_every_failure_spends_the_whole_budget_and_no_mor
         life.deliver("spent")
         source.down = False
         assert ledger.run_until_idle() == 0
-    assert life.told["spent"] == "duplicate: the record is quarantined"
+    assert life.first_fates["spent"] == "duplicate: the record is quarantined"
     found = queried(store, "SELECT status, attempts, last_error_code FROM nodd_wal_records")
     assert found == [("quarantined", MAX_ATTEMPTS + REPLAY_ATTEMPTS, "io_error_upstream")]
     assert queried(store, "SELECT count(*) FROM nodd_items") == [(0,)]
@@ -252,7 +255,7 @@ def test_the_same_message_after_a_quarantine_does_nothing(
         before = queried(store, "SELECT version, attempts FROM holdfast_jobs")
         life.deliver("quarantined")
         assert ledger.run_until_idle() == 0
-    assert life.told["quarantined"] == "duplicate: the record is quarantined"
+    assert life.first_fates["quarantined"] == "duplicate: the record is quarantined"
     assert queried(store, "SELECT version, attempts FROM holdfast_jobs") == before
     assert queried(store, "SELECT count(*) FROM nodd_items") == [(0,)]
     assert queried(store, "SELECT count(*) FROM nodd_provenance") == [(0,)]
@@ -303,7 +306,7 @@ def test_content_that_comes_back_after_another_is_a_write_like_any_other(
             life.tell(data, source, f"{number + 10:X}")
             life.deliver(f"write {number}")
             assert ledger.run_until_idle() == 1
-    assert [life.told[f"write {number}"] for number in range(4)] == ["admitted: None"] * 4
+    assert [life.first_fates[f"write {number}"] for number in range(4)] == ["admitted: None"] * 4
     found = queried(store, "SELECT object_uri, status, stac_status FROM nodd_wal_records ORDER BY ext_generation")
     uri, etags = f"s3://{BUCKET}/{GFS}", [source.put(BUCKET, GFS, data) for data in (one, other)]
     assert found == [

@@ -125,8 +125,8 @@ def test_the_commands_alone_bring_back_what_was_missing_in_a_bucket(ledger_url: 
             "nodd", "run", "--until-idle", "--endpoint", cloud.endpoint, "--db", ledger_url, "--json"
         )  # fmt: skip
         assert (worked.code, worked.json["executions"]) == (0, 3)
-        told = holdfast("nodd", "records", "--status", "succeeded", "--db", ledger_url, "--json").json
-        assert sorted(one["object_uri"] for one in told) == [f"s3://{BUCKET}/{key_of(hour)}" for hour in hours]
+        answer = holdfast("nodd", "records", "--status", "succeeded", "--db", ledger_url, "--json").json
+        assert sorted(one["object_uri"] for one in answer) == [f"s3://{BUCKET}/{key_of(hour)}" for hour in hours]
         assert len(items(ledger.store)) == 3
     assert holdfast("check", "--db", ledger_url, "--json").json["ok"] is True
 
@@ -157,8 +157,8 @@ def found_by(ledger: Ledger, tmp_path: Path, **filters: Any) -> list[str]:
         "spec": {"filters": filters},
     }
     path = written(tmp_path, json.dumps(spec), f"{uuid4().hex}.json")
-    told = replay(ledger, "inspect", "--selection-file", path, "--show-fields", "object_uri").json
-    return sorted(one["object_uri"][-4:] for one in told)
+    answer = replay(ledger, "inspect", "--selection-file", path, "--show-fields", "object_uri").json
+    return sorted(one["object_uri"][-4:] for one in answer)
 
 
 @pytest.mark.req("K-52", "K-54", "K-64")
@@ -193,9 +193,9 @@ def test_statuses_and_ids_are_those_of_the_record(mixed: Ledger) -> None:
         transaction.executions.claim(Lease(owner="w", seconds=600, queues=("gfs",)))
     rows = {row["wal_id"]: row for row in records(mixed)}
     for status, n in (("failed", 4), ("pending", 0), ("in_progress", 1), ("succeeded", 1), ("quarantined", 0)):
-        told = replay(mixed, "inspect", "--status", status).json
-        assert [one["status"] for one in told] == [status] * n
-        for one in told:
+        outcome = replay(mixed, "inspect", "--status", status).json
+        assert [one["status"] for one in outcome] == [status] * n
+        for one in outcome:
             row = rows[one["wal_id"]]
             assert (row["status"], row["dataset"], row["ext_job_id"]) == (status, one["dataset"], one["job_id"])
     [wal_id] = [wal_id for wal_id, row in rows.items() if row["status"] == "in_progress"]
@@ -206,8 +206,8 @@ def test_statuses_and_ids_are_those_of_the_record(mixed: Ledger) -> None:
     assert (none.code, none.error_code) == (1, "record_not_found")
     # What waits or runs is never replayed.
     for status in ("pending", "in_progress"):
-        told = replay(mixed, "select", "--dataset", "gfs", *SINCE, "--status", status)
-        assert (told.code, told.error_code) == (2, "spec_invalid")
+        outcome = replay(mixed, "select", "--dataset", "gfs", *SINCE, "--status", status)
+        assert (outcome.code, outcome.error_code) == (2, "spec_invalid")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -221,8 +221,11 @@ def test_a_paused_dataset_is_not_replayed(ledger: Ledger, source: MemorySource) 
     assert holdfast("nodd", "pause", "gfs", "--reason", "bad feed", "--db", url, "--json").code == 0
     before = contents(ledger.store)
     chosen = ("--dataset", "gfs", *SINCE)
-    told = replay(ledger, "run", *chosen, "--confirm")
-    assert (told.code, told.error_code, told.json["context"]["guard_type"]) == (3, *("kill_switch_active",) * 2)
+    outcome = replay(ledger, "run", *chosen, "--confirm")
+    assert (outcome.code, outcome.error_code, outcome.json["context"]["guard_type"]) == (
+        3,
+        *("kill_switch_active",) * 2,
+    )
     assert replay(ledger, "dry-run", *chosen).code == 3
     assert contents(ledger.store) == before
     assert holdfast("nodd", "resume", "gfs", "--reason", "mended", "--db", url, "--json").code == 0

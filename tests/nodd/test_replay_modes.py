@@ -79,8 +79,8 @@ def test_what_the_same_version_has_done_is_a_replay_hit(ledger: Ledger, source: 
     before = contents_of_application(ledger.store)
     for mode in ((), ("--mode", "repair-and-replace")):
         status = ("--status", "failed,succeeded") if not mode else ("--status", "succeeded")
-        told = replay(ledger, "run", "--dataset", "gfs", *SINCE, *status, *mode, "--confirm").json
-        assert (told["replayed"], told["state"]) == (0, "done")
+        answer = replay(ledger, "run", "--dataset", "gfs", *SINCE, *status, *mode, "--confirm").json
+        assert (answer["replayed"], answer["state"]) == (0, "done")
         seen = replay(ledger, "select", "--dataset", "gfs", *SINCE, *status[:2]) if not mode else None
         assert seen is None or seen.json["skipped"] == {"replay_hit": 2}
     assert ledger.run_until_idle() == 0
@@ -94,7 +94,7 @@ def test_what_has_succeeded_is_replaced_by_a_later_version_into_the_same_item_an
     appear(source, range(3, 5))
     admit(ledger.store, [notice(ledger.store, hour) for hour in range(3, 5)], shipped())
     ledger.run_until_idle()
-    first, standing, before = records(ledger), items(ledger.store), kinds(ledger.store)
+    first, items_before, before = records(ledger), items(ledger.store), kinds(ledger.store)
 
     monkeypatch.setattr(ingest, "DECLARED", msgspec.structs.replace(DECLARED, version="1.1.0"))
     with Ledger(ledger.store.url) as later:
@@ -109,7 +109,7 @@ def test_what_has_succeeded_is_replaced_by_a_later_version_into_the_same_item_an
         assert (again["replayed"], again["passed_over"]) == (0, {"already_replaced": 2, "replay_hit": 2})
 
     ended = records(ledger)
-    assert items(ledger.store) == standing
+    assert items(ledger.store) == items_before
     assert [row["stac_status"] for row in ended] == ["no-op"] * 2
     for old, new in zip(first, ended, strict=True):
         assert (new["wal_id"], new["created_at"], new["stac_item_id"]) == (
@@ -128,9 +128,9 @@ def test_what_has_succeeded_is_replaced_by_a_later_version_into_the_same_item_an
     document = provenance.document(lineage(ledger.store))
     for new in ended:
         name = f"unit:{new['wal_id']}-{done['run_id']}"
-        told = document["activity"][name]
-        assert (told["nodd:replay_run_id"], told["nodd:replay_mode"]) == (done["run_id"], "repair-and-replace")
-        assert told["nodd:original_run"] == f"{new['wal_id']}/1"
+        activity = document["activity"][name]
+        assert (activity["nodd:replay_run_id"], activity["nodd:replay_mode"]) == (done["run_id"], "repair-and-replace")
+        assert activity["nodd:original_run"] == f"{new['wal_id']}/1"
         links = {"prov:informed": name, "prov:informant": f"unit:{new['wal_id']}"}
         assert links in document["wasInformedBy"].values()
     assert holdfast("check", "--db", ledger.store.url, "--json").json["ok"] is True
@@ -173,14 +173,14 @@ def test_a_record_that_was_superseded_is_not_brought_back(ledger: Ledger, source
         body = event(record(sequencer=sequencer, eTag=etag, size=len(data)))
         admit(ledger.store, [FeedMessage(body)], shipped())
     ledger.run_until_idle()
-    before, standing = records(ledger), items(ledger.store)
+    before, items_before = records(ledger), items(ledger.store)
     assert [(row["status"], row["last_error_code"]) for row in before] == [
         ("quarantined", "superseded"),
         ("succeeded", None),
     ]
     assert replay(ledger, "run", *REPAIR, "--status", "quarantined").json["replayed"] == 1
     assert ledger.run_until_idle() == 1
-    assert (records(ledger), items(ledger.store)) == (before, standing)
+    assert (records(ledger), items(ledger.store)) == (before, items_before)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -226,7 +226,9 @@ def test_a_dead_letter_of_a_write_that_never_came_is_not_taken_for_the_one_befor
           shipped())  # fmt: skip
     ledger.run_until_idle()
     assert [row["status"] for row in records(ledger)] == ["succeeded"]
-    later, known = (json.loads(write(ledger.store, *told))["Records"] for told in (("0B", "b" * 32), ("0A", "a" * 32)))
+    later, known = (
+        json.loads(write(ledger.store, *values))["Records"] for values in (("0B", "b" * 32), ("0A", "a" * 32))
+    )
     dead.send([event(*later, *known)])
     drain = Drain(ledger.store, dead, shipped(), actor="ann", reason="INC-7", wait_s=0)
     done = drain.run(limit=1)
@@ -247,8 +249,8 @@ def test_a_drain_leaves_provenance_too_whatever_its_reason_reads_like(
     [row] = records(ledger)
     assert row["status"] == "succeeded"
     document = provenance.document(lineage(ledger.store))
-    told = document["activity"][f"unit:{row['wal_id']}-{done.run_id}"]
-    assert told == {
+    activity = document["activity"][f"unit:{row['wal_id']}-{done.run_id}"]
+    assert activity == {
         "prov:type": "nodd:Replay",
         "nodd:wal_id": row["wal_id"],
         "nodd:replay_mode": "dlq",

@@ -81,10 +81,10 @@ class Certificates:
 
     def __init__(self, data: bytes = CERTIFICATE) -> None:
         self.data = data
-        self.asked: list[str] = []
+        self.requested_urls: list[str] = []
 
     def __call__(self, url: str) -> bytes:
-        self.asked.append(url)
+        self.requested_urls.append(url)
         return self.data
 
 
@@ -99,7 +99,7 @@ def test_what_a_topic_has_signed_is_believed(version: str, subject: str | None) 
     signatures, certificates = verifier()
     body = json.dumps(signed(event(record()), version=version, Subject=subject))
     assert [signatures.problem_of(body) for _ in range(3)] == [None] * 3
-    assert certificates.asked == [URL]  # once
+    assert certificates.requested_urls == [URL]  # once
 
 
 def test_a_confirmation_is_signed_over_its_token() -> None:
@@ -147,7 +147,7 @@ def test_a_certificate_from_elsewhere_is_never_fetched(url: Any) -> None:
     signatures, certificates = verifier()
     problem = signatures.problem_of(json.dumps({**signed("x"), "SigningCertURL": url}))
     assert problem is not None
-    assert (problem.code, certificates.asked) == ("certificate_url", [])
+    assert (problem.code, certificates.requested_urls) == ("certificate_url", [])
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_few_certificates_are_remembered() -> None:
         other = URL.replace("0123456789abcdef", str(number))
         assert signatures.problem_of(json.dumps({**signed("x"), "SigningCertURL": other})) is None
     assert len(signatures._certificates) == 1
-    assert len(certificates.asked) == CERTIFICATES_MAX + 1
+    assert len(certificates.requested_urls) == CERTIFICATES_MAX + 1
 
 
 # ---------------------------------------------------------------------------------------------------------------------

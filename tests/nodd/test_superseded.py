@@ -25,9 +25,9 @@ def test_what_took_its_place_is_named_and_nothing_is_advised(ledger: Ledger, sou
     later = f"job 2, record {records(ledger)[1]['wal_id']}"
     for by in ("nodd", "a worker, after a release"):
         with ledger.store.reading() as reading:
-            told, shown = explain(reading, 1, ledger.store.now()), show(reading, 1)
-        [found] = told.findings
-        assert (told.verdict, found.code, found.next) == ("finished", "superseded", "holdfast show 1"), by
+            explanation, shown = explain(reading, 1, ledger.store.now()), show(reading, 1)
+        [found] = explanation.findings
+        assert (explanation.verdict, found.code, found.next) == ("finished", "superseded", "holdfast show 1"), by
         assert later in found.message, by
         assert (shown.reason, shown.next) == ("superseded", ("holdfast show 1",)), by
         release(ledger.store, 1, operator="ann", reason="try again")
@@ -42,7 +42,7 @@ FAR = "gfs.20260726/00/atmos/gfs.t00z.pgrb2.0p25.f186"  # valid a week after its
 
 
 @pytest.mark.parametrize(
-    "data, told, code",
+    "data, fields, code",
     [
         (GRIB[:-1], {}, "integrity_missing_required_header"),
         (GRIB, {"eTag": "1" * 32}, "integrity_etag_mismatch"),
@@ -50,10 +50,10 @@ FAR = "gfs.20260726/00/atmos/gfs.t00z.pgrb2.0p25.f186"  # valid a week after its
     ids=["damaged", "written again"],
 )
 def test_a_refused_object_is_looked_for_where_its_cycle_is_listed(
-    ledger: Ledger, source: MemorySource, data: bytes, told: dict[str, str], code: str
+    ledger: Ledger, source: MemorySource, data: bytes, fields: dict[str, str], code: str
 ) -> None:
     """A release would read the same bytes again: only another write of the object can help."""
-    announce(ledger, data, source, key=FAR, **told)
+    announce(ledger, data, source, key=FAR, **fields)
     ledger.run_until_idle()
     with ledger.store.reading() as reading:
         [found] = explain(reading, 1, ledger.store.now()).findings

@@ -161,10 +161,10 @@ def test_the_names_and_labels_are_those_of_the_list() -> None:
 
 def test_the_page_names_every_metric_and_what_is_not_told() -> None:
     page = (ROOT / "docs/telemetry.md").read_text(encoding="utf-8")
-    told, not_told = page.split("## Not reported")
+    reported, not_reported = page.split("## Not reported")
     for name, labels in LISTED.items():
-        assert f"| `{name}` | {INSTRUMENTS[name].kind} | {labels.replace(' ', ', ')} |" in told
-    assert all(f"`{name}" in not_told for name in NOT_PRODUCED)
+        assert f"| `{name}` | {INSTRUMENTS[name].kind} | {labels.replace(' ', ', ')} |" in reported
+    assert all(f"`{name}" in not_reported for name in NOT_PRODUCED)
 
 
 def test_a_label_that_is_not_in_the_table_is_refused(scope: Scope) -> None:
@@ -219,8 +219,8 @@ def test_a_unit_that_fails_is_told_with_a_log_entry_and_its_replay_too(
     [found] = records(ledger)
     [entry] = [vars(one) for one in caplog.records if one.name == "holdfast.nodd"]
     [root] = [span for span in scope.spans() if span.name == "nodd_sns.ingest"]
-    told = {name: entry[name] for name in ("event", "wal_id", "dataset", "last_error_code", "status", "issues")}
-    assert told == {
+    logged = {name: entry[name] for name in ("event", "wal_id", "dataset", "last_error_code", "status", "issues")}
+    assert logged == {
         "event": "nodd.record_failed",
         "wal_id": found["wal_id"],
         "dataset": "gfs",

@@ -109,24 +109,24 @@ def test_thousands_of_jobs_at_a_rate(ledger: Ledger, clock: VirtualClock, rate: 
 
 
 def test_a_job_can_hold_its_rate_for_all(ledger: Ledger, clock: VirtualClock) -> None:
-    asked: list[datetime] = []
+    fetched_at: list[datetime] = []
 
     @ledger.operation(limit="100/s", max_attempts=3)
     def fetch(run: object, n: int) -> None:
-        asked.append(clock())
-        if len(asked) == 1:
+        fetched_at.append(clock())
+        if len(fetched_at) == 1:
             raise RetryAfter(30, "429", hold=True)
 
     ledger.submit_many([fetch.call(n) for n in range(3)])
     ledger.run_until_idle()
-    assert len(asked) == 1
+    assert len(fetched_at) == 1
     clock.advance(29.9)
     ledger.run_until_idle()
-    assert len(asked) == 1
+    assert len(fetched_at) == 1
     for _ in range(20):
         clock.advance(0.1)
         ledger.run_until_idle()
-    assert len(asked) == 4
+    assert len(fetched_at) == 4
     assert {count.state for count in ledger.counts() if count.n and count.operation == "fetch"} == {JobState.SUCCEEDED}
 
 

@@ -275,7 +275,7 @@ except HoldfastError as error:
 """
 
 
-def as_nobody(mode: str, url: str) -> dict[str, object]:
+def as_unprivileged_user(mode: str, url: str) -> dict[str, object]:
     done = subprocess.run(
         [sys.executable, "-c", TRY, mode, url, "65534"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -292,7 +292,7 @@ def test_a_ledger_that_may_not_be_written(directory: Path, mode: str, locked: st
         path.chmod(0o444 if locked != "directory" else 0o666)
     directory.chmod(0o555 if locked != "file" else 0o777)
     before = contents(directory)
-    answer = as_nobody(mode, str(directory / "ledger.db"))
+    answer = as_unprivileged_user(mode, str(directory / "ledger.db"))
     after = contents(directory)
     directory.chmod(0o755)
     assert (answer["error_code"], answer["exit_code"]) == (StoreReadOnlyError.code, 4)
@@ -304,7 +304,7 @@ def test_a_ledger_that_may_not_be_written(directory: Path, mode: str, locked: st
 
 def test_a_new_ledger_in_a_directory_that_may_not_be_written(directory: Path) -> None:
     directory.chmod(0o555)
-    answer = as_nobody("create", str(directory / "ledger.db"))
+    answer = as_unprivileged_user("create", str(directory / "ledger.db"))
     assert (answer["error_code"], answer["exit_code"]) == (StoreUnavailableError.code, 4)
     assert contents(directory) == {}
 
@@ -313,7 +313,7 @@ def test_a_directory_that_may_not_be_entered(directory: Path) -> None:
     create_store(str(directory / "ledger.db")).close()
     before = contents(directory)
     directory.chmod(0o000)
-    answers = [as_nobody(mode, str(directory / "ledger.db")) for mode in ("open", "create")]
+    answers = [as_unprivileged_user(mode, str(directory / "ledger.db")) for mode in ("open", "create")]
     directory.chmod(0o755)
     assert [(answer["error_code"], answer["exit_code"]) for answer in answers] == [(StoreUnavailableError.code, 4)] * 2
     assert contents(directory) == before

@@ -153,19 +153,19 @@ def test_an_operator_governs_and_does_not_submit(server: Roles) -> None:
         for job_id in ids[1:3]:
             add(store, job_id, "http_401", operator="ann", reason="the key expired")
         switches.throw(store, "operation:noop", actor="ann", reason="harm was seen")
-        asked = request_release(
+        requested = request_release(
             store, QuarantineFilters(code="http_401"), requester="ann", executor="ann", reason="renewed",
             rollback_plan="quarantine them",
         )  # fmt: skip
-        approve_in_prod(store, asked.grant.grant_id)
+        approve_in_prod(store, requested.grant.grant_id)
         with pytest.raises(HoldfastError) as refused:
-            run_release(store, asked.grant.grant_id, operator="ann", reason="renewed")
+            run_release(store, requested.grant.grant_id, operator="ann", reason="renewed")
         assert refused.value.code == "kill_switch_active"
         what = Wanted(act=Act.LIFT, target="switch:operation:noop", environment="prod", executor="ann")
         lift = request(store, what, requester="ann", reason="mended", rollback_plan="throw it")
         approve_in_prod(store, lift.grant_id)
         switches.lift(store, "operation:noop", actor="ann", reason="mended", grant_id=lift.grant_id)
-        assert run_release(store, asked.grant.grant_id, operator="ann", reason="renewed").released == 2
+        assert run_release(store, requested.grant.grant_id, operator="ann", reason="renewed").released == 2
     assert refusals(server.of("operator"), *NEVER, *WORK) == [DENIED] * len(NEVER + WORK)
 
 

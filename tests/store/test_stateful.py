@@ -238,10 +238,10 @@ class LedgerMachine(RuleBasedStateMachine):
                 command, given = (Finish() if committed else Expire(at)), {"retry_at": at}
             wanted[exec_id] = verb, token, command, given
         with self.verbs.store.transaction() as transaction:
-            asked = [
+            commands = [
                 (found(transaction.lists.attempt(exec_id)), command) for exec_id, (_, _, command, _) in wanted.items()
             ]
-            answers = transaction.executions.move(asked, actor=WORKER)
+            answers = transaction.executions.move(commands, actor=WORKER)
         for (exec_id, (verb, token, _, given)), answer in zip(wanted.items(), answers, strict=True):
             accepted = self.oracle.work(verb, exec_id, token, WORKER, **given)
             assert isinstance(answer, Move) == accepted, (verb, answer)
@@ -308,8 +308,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def release(self, index: int, delay: float | None) -> None:
         job = self.verbs.job(self.pick_job(index, "quarantined"))
         grant = self.verbs.active_grant(job.job_id)
-        asked = {"grant_id", "action", "target", "scope", "requested_by", "expires_at", "reason"}
-        given = {name: value for name, value in msgspec.structs.asdict(grant).items() if name in asked}
+        request_columns = {"grant_id", "action", "target", "scope", "requested_by", "expires_at", "reason"}
+        given = {name: value for name, value in msgspec.structs.asdict(grant).items() if name in request_columns}
         self.oracle.granted(given, "approver-1")
         command = Release(OPERATOR, "mended", grant.grant_id)
         if job.state != "quarantined":

@@ -67,7 +67,7 @@ def test_the_migrations_make_the_tables_that_are_stated(ledger_url: str) -> None
     assert {name for (name,) in client.run(with_prefix)} == {table.full_name for table in ALL}
     for table in ALL:
         found = columns(client, table)
-        found = {name: told for name, told in found.items() if f"{table.name}.{name}" not in OWN_COLUMNS}
+        found = {name: type_of for name, type_of in found.items() if f"{table.name}.{name}" not in OWN_COLUMNS}
         assert found.keys() == set(table.names), table.name
         for column in table.columns:
             kind, nullable = found[column.name]

@@ -67,7 +67,7 @@ class Verbs:
     def __init__(self, store: Store[Any], clock: VirtualClock) -> None:
         self.store = store
         self.clock = clock
-        self._asked = itertools.count(1)
+        self._grant_numbers = itertools.count(1)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Verbs:
             grant_id = transaction.grants.request(
                 action="release",
                 target=f"job/{target}",
-                scope=f"one job, asked for {next(self._asked)} times",
+                scope=f"one job, asked for {next(self._grant_numbers)} times",
                 actor=OPERATOR,
                 reason="it was mended",
                 expires_at=self.clock.after(seconds),

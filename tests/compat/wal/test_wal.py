@@ -77,8 +77,8 @@ def test_append_and_complete(wal: Wal, ledger_url: str, clock: VirtualClock) -> 
     assert wal.get(1) == completed
     assert rows(ledger_url, "SELECT entry, who, name, body FROM storage") == [(1, "alice", "7", "body")]
     # Logged first, then executed under a lease, then ended: the journal has the order.
-    told = rows(ledger_url, "SELECT source, target, event FROM holdfast_edges WHERE machine = 'JOB' ORDER BY seq")
-    assert told == [(None, "pending", "submit"), ("pending", "running", "claim"), ("running", "succeeded", "succeed")]
+    edges = rows(ledger_url, "SELECT source, target, event FROM holdfast_edges WHERE machine = 'JOB' ORDER BY seq")
+    assert edges == [(None, "pending", "submit"), ("pending", "running", "claim"), ("running", "succeeded", "succeed")]
 
 
 @pytest.mark.req("W-02", "W-04", "W-19")

@@ -60,7 +60,9 @@ FAULTS = (
                 "if False else None",
             ),
         ),
-        tests=(f"{TESTS}::test_a_corruption_is_repaired_or_its_job_quarantined[sqlite-a_grant_that_nobody_approved]",),
+        tests=(
+            f"{TESTS}::test_a_corruption_is_repaired_or_its_job_quarantined[sqlite-an_active_grant_without_an_approver]",
+        ),
     ),
     SeededFault(
         id="repair.switch_lifted",
