@@ -102,7 +102,7 @@ def lines_of(path: Path) -> list[bytes]:
 # Writing and reading
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_an_archive_reads_back_as_written(tmp_path: Path) -> None:
     made = written(tmp_path)
     path = tmp_path / "journal-1-3.jsonl.gz"
     assert made == WrittenArchive(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), rows=6, executions=2)
@@ -287,7 +287,7 @@ def test_an_archive_without_all_of_its_blocks_is_never_finished(tmp_path: Path) 
     assert names(tmp_path) == []
 
 
-def test_a_directory_that_is_missing_or_none_is_told(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for name, errno in (("missing", "ENOENT"), ("file", "ENOTDIR"), ("file/below", "ENOENT")):
         for attempt in (require_directory, written):
@@ -310,14 +310,14 @@ def child(code: str, directory: Path, before: Callable[[], None] | None = None) 
 TOLD = "try:\n    {}(d)\nexcept ArchiveUnwritableError as error:\n    print(error.context['errno'])"
 
 
-def test_a_directory_that_may_not_be_written_is_told(tmp_path: Path) -> None:
+def test_a_directory_without_write_permission_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     both = "\n".join(TOLD.format(name) for name in ("require_directory", "written"))
     assert child(both, tmp_path, heed_permissions).split() == ["EACCES", "EACCES"]
     assert names(tmp_path) == []
 
 
-def test_a_disk_that_is_full_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: the same write fails in the same way."""
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({}, resource.RLIM_INFINITY))\n"
     tries = [limit.format(room) + TOLD.format("written") + "\nprint(names(d))" for room in (0, 5, 300)]
@@ -325,7 +325,7 @@ def test_a_disk_that_is_full_is_told_and_nothing_is_left(tmp_path: Path) -> None
     assert names(tmp_path) == []
 
 
-def test_what_a_killed_writer_left_is_replaced_and_swept(tmp_path: Path) -> None:
+def test_the_files_of_a_killed_writer_are_replaced_and_swept(tmp_path: Path) -> None:
     old, new = (tmp_path / f".journal-1-3.{letter * 32}.part" for letter in "ab")
     theirs = tmp_path / ".journal-1-3.mine.part"
     for draft in (old, new, theirs):

@@ -247,7 +247,7 @@ class Historian:
 
 
 @pytest.mark.req("M-11")
-def test_any_history_is_told_as_it_was_seen(verbs: Verbs) -> None:
+def test_the_past_of_any_history_matches_what_was_read_then(verbs: Verbs) -> None:
     """Counts are exact at every moment; of a job and its executions, all that is told is what was seen then."""
 
     @settings(max_examples=settings().max_examples // 5, phases=phases())
@@ -363,7 +363,7 @@ def test_counts_at_each_moment(verbs: Verbs) -> None:
     assert counted(verbs, four - TICK) == counted(verbs, three)
 
 
-def test_a_released_job_does_not_tell_what_it_was_quarantined_as(verbs: Verbs) -> None:
+def test_a_released_job_does_not_show_its_former_quarantine_code(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.QUARANTINED)
     then = verbs.clock()
     assert (at(verbs, job.job_id, then).job.quarantine_code, at(verbs, job.job_id, then).unknown) == ("poison", ())
@@ -374,7 +374,7 @@ def test_a_released_job_does_not_tell_what_it_was_quarantined_as(verbs: Verbs) -
     assert past.unknown == ("run_at", "last_error_code", "last_error_message", "quarantine_code")
 
 
-def test_a_replay_reason_is_told_only_where_it_is_certain(verbs: Verbs) -> None:
+def test_a_replay_reason_is_shown_only_if_it_is_certain(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.FAILED)
     first_failed = verbs.clock()
     verbs.clock.advance(1)
@@ -416,7 +416,7 @@ def test_before_it_was_submitted_there_was_no_job(verbs: Verbs) -> None:
     assert caught.value.message == f"there is no job {job_id + 1}"
 
 
-def test_the_future_is_not_told(verbs: Verbs) -> None:
+def test_a_time_in_the_future_is_refused(verbs: Verbs) -> None:
     job_id = verbs.submit()
     now = verbs.clock()
     assert at(verbs, job_id, now).job.state == "pending"
@@ -447,7 +447,7 @@ def archive(verbs: Verbs, job_id: int, kept_from: int, *, rows_stay: bool = Fals
 
 
 @pytest.mark.parametrize("rows_stay", [False, True], ids=["rows-gone", "rows-stay"])
-def test_what_the_journal_has_lost_is_refused_and_never_guessed(verbs: Verbs, rows_stay: bool) -> None:
+def test_a_moment_whose_journal_rows_are_lost_is_refused(verbs: Verbs, rows_stay: bool) -> None:
     clock = verbs.clock
     born = clock()
     old = verbs.submit()
@@ -476,7 +476,7 @@ def test_what_the_journal_has_lost_is_refused_and_never_guessed(verbs: Verbs, ro
     assert at(verbs, other, young).archived_before is None
 
 
-def test_what_the_real_gc_has_archived_is_refused_and_the_rest_is_told(verbs: Verbs, tmp_path: Path) -> None:
+def test_a_moment_that_gc_archived_is_refused_and_later_ones_are_shown(verbs: Verbs, tmp_path: Path) -> None:
     clock = verbs.clock
     job = verbs.job_in(JobState.SUCCEEDED)
     ended = clock()
@@ -509,7 +509,7 @@ def test_what_the_real_gc_has_archived_is_refused_and_the_rest_is_told(verbs: Ve
         at(verbs, later, young)
 
 
-def test_a_job_with_no_row_left_is_told_from_its_last_move_on(verbs: Verbs) -> None:
+def test_a_job_without_journal_rows_is_shown_from_its_last_move_on(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.SUCCEEDED)
     ended = verbs.clock()
     verbs.clock.advance(10)
@@ -519,7 +519,7 @@ def test_a_job_with_no_row_left_is_told_from_its_last_move_on(verbs: Verbs) -> N
     assert counted(verbs, ended) == {("noop", "default", "succeeded"): 1}
 
 
-def test_an_attempt_of_which_nothing_is_told_is_refused_too(verbs: Verbs) -> None:
+def test_an_attempt_without_journal_rows_is_refused_too(verbs: Verbs) -> None:
     verbs.submit()
     verbs.clock.advance(1)
     attempt = verbs.claim_one(begin=False)
@@ -564,7 +564,7 @@ def test_attempts_that_are_archived_leave_the_errors_of_that_time_unknown(verbs:
     assert (past.job.state, past.job.attempts, [e.attempt for e in past.executions]) == ("pending", 2, [1])
 
 
-def test_a_history_that_is_lost_and_not_archived_sends_to_check(verbs: Verbs) -> None:
+def test_a_lost_history_that_is_not_archived_advises_check(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.SUCCEEDED)
     then = verbs.clock()
     verbs.clock.advance(1)

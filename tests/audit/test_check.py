@@ -88,7 +88,7 @@ def test_every_invariant_has_a_corruption_that_breaks_it(rich_sqlite_url: str, r
 
 @pytest.mark.req("L-12")
 @pytest.mark.parametrize("environment", ["dev", "stage", "prod"])
-def test_an_active_grant_is_approved_by_somebody_else_outside_dev(
+def test_outside_dev_an_active_grant_approved_by_its_requester_is_found(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, environment: str
 ) -> None:
     url, rich = rich_ledger
@@ -129,7 +129,7 @@ def test_an_active_grant_is_approved_by_somebody_else_outside_dev(
         ("done", {"lease_expires_at": LONG_AGO}),
     ],
 )
-def test_what_the_schema_forbids_needs_no_rule(
+def test_columns_that_contradict_the_state_are_refused_by_the_schema_alone(
     rich_ledger: tuple[str, Rich], state: str, columns: dict[str, object]
 ) -> None:
     """Columns of a job that contradict its state are refused by CHECKs alone, without any trigger."""
@@ -227,7 +227,7 @@ def test_a_rule_that_fails_is_a_violation(rich_ledger: tuple[str, Rich], rich_cl
 
 
 @pytest.mark.req("G-06", "G-07", "M-11", "M-19", "K-05")
-def test_nothing_is_found_where_nothing_is_wrong(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+def test_a_sound_ledger_has_no_violation(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
     url, _ = rich_ledger
     before = everything_in(url)
     with connect(url, rich_clock) as store:
@@ -239,15 +239,13 @@ def test_nothing_is_found_where_nothing_is_wrong(rich_ledger: tuple[str, Rich], 
     assert everything_in(url) == before
 
 
-def test_nothing_is_found_in_an_empty_ledger(ledger_url: str) -> None:
+def test_an_empty_ledger_has_no_violation(ledger_url: str) -> None:
     with create_store(ledger_url) as store:
         assert check(store) == CheckReport(ok=True, violations=(), checked={"jobs": 0, "executions": 0, "journal": 0})
 
 
 @pytest.mark.req("G-22")
-def test_nothing_is_found_after_everything_was_recovered(
-    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
-) -> None:
+def test_a_recovered_ledger_has_no_violation(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
     url, rich = rich_ledger
     rich_clock.advance(2 * 86_400)
     with open_store(url, rich_clock) as store:
@@ -261,7 +259,7 @@ def test_nothing_is_found_after_everything_was_recovered(
 
 
 @pytest.mark.parametrize("history_s", [None, 0.0])
-def test_nothing_is_found_after_retention(
+def test_a_ledger_after_retention_has_no_violation(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, tmp_path: Path, history_s: float | None
 ) -> None:
     """Slimmed, archived as far as nothing held it, and the journal's rows perhaps still standing."""
@@ -312,7 +310,7 @@ def test_violations_are_reported_after_the_step_that_found_them(
     assert at.count(len(found)) > 1  # not only at the end
 
 
-def test_only_what_was_asked_for_is_asked(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+def test_only_the_named_invariants_are_checked(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
     url, rich = rich_ledger
     corrupt(url, rich, "a_failed_job_called_pending")
     with connect(url, rich_clock) as store:
@@ -356,7 +354,7 @@ def test_a_ledger_of_another_version_is_a_typed_error(rich_ledger: tuple[str, Ri
         check(store)
 
 
-def test_inside_a_transaction_its_own_door_may_stand_open(
+def test_a_check_in_a_transaction_accepts_its_own_open_maintenance(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
     with open_store(rich_ledger[0], rich_clock) as store, store.transaction() as transaction:
@@ -366,7 +364,7 @@ def test_inside_a_transaction_its_own_door_may_stand_open(
         assert check_in(transaction).violations == ()
 
 
-def test_history_that_maintenance_gave_up_is_not_missed(
+def test_history_that_maintenance_cut_off_is_no_violation(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
     """The same cut that is found when somebody makes it by hand."""
@@ -377,7 +375,7 @@ def test_history_that_maintenance_gave_up_is_not_missed(
         assert check(store).violations == ()
 
 
-def test_the_followups_of_the_engine_are_those_that_are_judged() -> None:
+def test_the_check_and_the_engine_name_the_same_client_of_followups() -> None:
     assert job_rules.FOLLOWUP_CLIENT == ENGINE
 
 

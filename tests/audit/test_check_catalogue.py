@@ -23,7 +23,7 @@ def test_the_page_shows_the_catalogue() -> None:
     assert table() in PAGE.read_text(encoding="utf-8"), f"the table should be\n\n{table()}"
 
 
-def test_every_invariant_has_a_name_a_meaning_and_a_way_to_be_asked() -> None:
+def test_every_invariant_has_a_name_a_meaning_and_a_rule() -> None:
     assert len(BY_NAME) == len(INVARIANTS) == 20
     for invariant in INVARIANTS:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", invariant.name)

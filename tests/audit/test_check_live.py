@@ -37,7 +37,7 @@ KILLS = 4
 
 
 @pytest.mark.req("G-06", "G-27")
-def test_a_violation_is_told_when_the_ledger_opens(
+def test_a_violation_is_published_when_the_ledger_opens(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     url, rich = rich_ledger
@@ -59,7 +59,7 @@ def test_a_violation_is_told_when_the_ledger_opens(
     assert (logging.WARNING, said) in {(record.levelno, record.getMessage()) for record in caplog.records}
 
 
-def test_a_sound_ledger_opens_without_a_word(
+def test_a_sound_ledger_opens_without_a_warning(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Ledger(rich_ledger[0], world=World(clock=rich_clock)) as ledger:
@@ -67,7 +67,7 @@ def test_a_sound_ledger_opens_without_a_word(
     assert caplog.records == []
 
 
-def test_a_check_that_cannot_be_made_keeps_no_ledger_from_opening(
+def test_a_check_that_fails_does_not_stop_the_ledger_from_opening(
     rich_ledger: tuple[str, Rich],
     rich_clock: VirtualClock,
     caplog: pytest.LogCaptureFixture,
@@ -84,12 +84,14 @@ def test_a_check_that_cannot_be_made_keeps_no_ledger_from_opening(
     ]
 
 
-def test_at_open_everything_cheap_is_asked_that_opening_has_not_compared_itself() -> None:
+def test_opening_checks_the_cheap_invariants_that_it_does_not_compare_itself() -> None:
     assert AT_OPEN == ("lease_overdue", "seals_chained")
 
 
 @pytest.mark.req("G-06", "G-27")
-def test_everything_is_told_by_a_check_on_the_way(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+def test_a_check_publishes_each_violation_that_it_finds(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
     url, rich = rich_ledger
     expected = corrupt(url, rich, "a_quarantined_job_let_out")
     with Ledger(url, world=World(clock=rich_clock)) as ledger:
@@ -126,7 +128,7 @@ def test_a_worker_checks_now_and_then(ledger_url: str) -> None:
     assert {(event.invariant, event.subject) for event in heard} == {("counts_true", "COUNTS ghost/attic/pending")}
 
 
-def test_what_is_archived_between_two_steps_is_not_missed(
+def test_history_archived_between_two_steps_is_no_violation(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pages of a check are of different moments: a gc moves rows to an archive after the first page."""

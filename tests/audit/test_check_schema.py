@@ -116,7 +116,7 @@ REPLACED: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("what", REPLACED)
-def test_what_was_replaced_under_its_name_is_found(new_postgres_ledger: str, what: str) -> None:
+def test_an_object_replaced_under_the_same_name_is_found(new_postgres_ledger: str, what: str) -> None:
     statements, subject = REPLACED[what]
     with open_store(new_postgres_ledger) as store:
         assert found_in(store) == {}
@@ -145,7 +145,7 @@ def test_a_ledger_in_a_schema_of_its_own_is_as_the_migrations_make_it(pg_url: st
         ("index", "holdfast_calls_key", "CREATE UNIQUE INDEX", "CREATE INDEX"),
     ],
 )
-def test_a_table_that_was_made_anew_otherwise_is_found(
+def test_a_table_recreated_with_another_definition_is_found(
     sqlite_url: str, kind: str, name: str, old: str, new: str
 ) -> None:
     with create_store(sqlite_url) as store:
@@ -162,7 +162,7 @@ def test_a_table_that_was_made_anew_otherwise_is_found(
 
 
 @pytest.mark.req("G-06", "G-16")
-def test_a_ledger_with_a_trigger_of_somebody_elses_is_not_opened_before_it_is_gone(
+def test_a_ledger_with_a_foreign_trigger_opens_only_once_it_is_removed(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
     url, rich = rich_ledger
@@ -176,7 +176,7 @@ def test_a_ledger_with_a_trigger_of_somebody_elses_is_not_opened_before_it_is_go
         assert check(store).violations == ()
 
 
-def test_a_trigger_on_a_table_of_ones_own_is_nobodys_business(ledger_url: str) -> None:
+def test_a_trigger_on_a_users_own_table_is_ignored(ledger_url: str) -> None:
     with create_store(ledger_url) as store:
         by_hand(ledger_url, "CREATE TABLE mine (n integer)", "CREATE VIEW holdfast_view AS SELECT * FROM holdfast_jobs")
         if store.dialect == "sqlite":
@@ -213,7 +213,7 @@ def test_an_id_is_not_given_twice_after_the_last_job_is_gone(
 @pytest.mark.req("G-06")
 @pytest.mark.parametrize("name", ["ledger_id", "epoch", "environment", "governed"])
 @pytest.mark.parametrize("value", [None, "", "later"])
-def test_a_setting_that_every_ledger_has_is_missed(
+def test_a_missing_required_setting_is_found(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, name: str, value: str | None
 ) -> None:
     url, rich = rich_ledger
@@ -231,7 +231,7 @@ def test_a_setting_that_every_ledger_has_is_missed(
 
 
 @pytest.mark.req("G-06")
-def test_nothing_ends_internally_where_settings_are_gone(rich_ledger: tuple[str, Rich], tmp_path: Path) -> None:
+def test_commands_report_damage_if_settings_are_missing(rich_ledger: tuple[str, Rich], tmp_path: Path) -> None:
     url, _ = rich_ledger
     lost = "DELETE FROM holdfast_meta WHERE name = 'ledger_id'"
     by_hand(url, DOOR, lost, SHUT, "UPDATE holdfast_operations SET defaults = '{'")
@@ -248,7 +248,7 @@ def exit_and_code(url: str, *command: str) -> tuple[int, str]:
 
 
 @pytest.mark.req("G-06")
-def test_defaults_that_cannot_be_read_are_told_when_they_are_asked_for(
+def test_unreadable_defaults_are_reported_when_they_are_used(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
     url, _ = rich_ledger
@@ -260,7 +260,7 @@ def test_defaults_that_cannot_be_read_are_told_when_they_are_asked_for(
         reading.operations.declared()
 
 
-def test_the_target_of_a_release_is_the_one_that_is_judged() -> None:
+def test_the_check_and_quarantine_name_the_same_target_of_a_release() -> None:
     assert record_rules.JOB_TARGET == quarantine.JOB_TARGET
 
 
@@ -281,9 +281,7 @@ def archived(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, tmp_path: 
 
 
 @pytest.mark.req("G-06", "G-16")
-def test_archives_excuse_no_history_that_cannot_be_in_them(
-    archived: tuple[str, Rich], rich_clock: VirtualClock
-) -> None:
+def test_missing_history_that_no_archive_holds_is_found(archived: tuple[str, Rich], rich_clock: VirtualClock) -> None:
     url, rich = archived
     corrupt(url, rich, "a_history_that_is_gone_and_cut")
     with connect(url, rich_clock) as store:

@@ -188,7 +188,7 @@ def test_check_names_the_page_that_is_damaged(bench: Bench) -> None:
 
 @pytest.mark.parametrize("command", ["check", "jobs", "stats", "submit"])
 @pytest.mark.req("M-11")
-def test_the_command_says_what_to_restore(bench: Bench, command: str) -> None:
+def test_the_command_names_what_to_restore(bench: Bench, command: str) -> None:
     path = bench.put(bench.whole[: 3 * PAGE + 100])
     arguments = [command, *(["noop"] if command == "submit" else []), "--db", str(path)]
     outcome = holdfast(*arguments, "--json")
@@ -219,7 +219,7 @@ def test_a_process_of_its_own_is_not_killed_by_damage(bench: Bench) -> None:
     assert (outcome.code, outcome.error_code) == (4, "store_damaged")
 
 
-def test_a_file_whose_header_is_gone_is_a_damaged_ledger_and_another_file_is_none(bench: Bench) -> None:
+def test_a_file_with_a_lost_header_is_damaged_and_a_foreign_file_is_not_a_ledger(bench: Bench) -> None:
     path = bench.put(b"\0" * 100 + bench.whole[100:])
     with pytest.raises(StoreDamagedError) as raised:
         open_store(str(path))

@@ -136,7 +136,7 @@ def test_a_plan_that_went_stale_is_refused(broken: tuple[Store[Any], Rich]) -> N
     assert contents(store) == found
 
 
-def test_a_plan_to_count_anew_stands_while_others_work(broken: tuple[Store[Any], Rich]) -> None:
+def test_a_plan_to_recount_stays_valid_while_others_work(broken: tuple[Store[Any], Rich]) -> None:
     store, rich = broken
     corrupt(store.url, rich, "a_waiting_job_called_failed")
     corrupt(store.url, rich, "counts_of_nothing")

@@ -133,7 +133,7 @@ def of_another_job(knife: Knife) -> None:
         of_another_job,
     ],
 )
-def test_what_the_journal_tells_is_written_back(broken: tuple[Store[Any], Rich], spoil: Edit) -> None:
+def test_columns_are_restored_from_the_journal(broken: tuple[Store[Any], Rich], spoil: Edit) -> None:
     store, rich = broken
     before = records(store)
     edit(store, rich, spoil)
@@ -177,7 +177,7 @@ def test_a_time_of_the_current_attempt_is_taken_from_the_journal(
     assert records(store)["holdfast_jobs"] == before
 
 
-def test_a_request_to_cancel_without_a_time_is_none(broken_sqlite: tuple[Store[Any], Rich]) -> None:
+def test_a_request_to_cancel_without_a_valid_time_is_removed(broken_sqlite: tuple[Store[Any], Rich]) -> None:
     store, rich = broken_sqlite
     before = records(store)["holdfast_jobs"]
     edit(store, rich, lambda knife: knife.set("JOB", rich.running, cancel_asked_at="soon"))
@@ -198,7 +198,7 @@ def a_row_of_an_unknown_subject(knife: Knife) -> None:
 
 
 @pytest.mark.parametrize("spoil", [a_version_without_a_next, a_row_of_an_unknown_subject])
-def test_a_row_that_nobody_can_have_written_is_dropped_and_its_job_quarantined(
+def test_an_impossible_journal_row_is_dropped_and_its_job_quarantined(
     broken: tuple[Store[Any], Rich], spoil: Edit
 ) -> None:
     store, rich = broken
@@ -219,9 +219,7 @@ def with_another_payload(knife: Knife) -> None:
 
 
 @pytest.mark.parametrize("spoil", [without_its_claim, with_another_payload])
-def test_what_has_committed_is_finished_whatever_is_wrong_with_its_job(
-    broken: tuple[Store[Any], Rich], spoil: Edit
-) -> None:
+def test_a_committed_job_is_finished_whatever_else_is_damaged(broken: tuple[Store[Any], Rich], spoil: Edit) -> None:
     store, rich = broken
     edit(store, rich, spoil)
     done = repaired(store)
@@ -256,7 +254,7 @@ def a_grant_that_is_gone(knife: Knife) -> None:
         (a_grant_that_is_gone, "GRANT", lambda rich: rich.draft_grant),
     ],
 )
-def test_what_no_repair_can_mend_does_not_hold_up_the_rest(
+def test_damage_that_cannot_be_repaired_does_not_stop_other_repairs(
     broken: tuple[Store[Any], Rich], spoil: Edit, machine: str, subject: Callable[[Rich], int]
 ) -> None:
     store, rich = broken
@@ -336,7 +334,7 @@ def test_a_lost_lease_from_before_losses_were_counted_stays_unexcused(broken: tu
     assert records(store)["holdfast_jobs"] == before["holdfast_jobs"]
 
 
-def test_what_is_left_is_not_half_repaired(broken: tuple[Store[Any], Rich]) -> None:
+def test_a_record_is_repaired_completely_or_not_at_all(broken: tuple[Store[Any], Rich]) -> None:
     """A job that counts more attempts than a job can have, and no journal that knows better."""
     store, rich = broken
 
@@ -364,7 +362,7 @@ def test_what_is_left_is_not_half_repaired(broken: tuple[Store[Any], Rich]) -> N
     ]
 
 
-def test_a_journal_that_has_no_number_left_is_said_to_be_damaged(broken_sqlite: tuple[Store[Any], Rich]) -> None:
+def test_a_journal_without_a_free_number_is_reported_as_damaged(broken_sqlite: tuple[Store[Any], Rich]) -> None:
     store, rich = broken_sqlite
     edit(store, rich, lambda knife: knife.set_row(newest_row(knife, "JOB", rich.failed), seq=MAX))
     before = records(store)

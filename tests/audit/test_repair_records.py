@@ -58,7 +58,9 @@ def without_its_birth(machine: str, subject: int) -> Callable[[Knife], None]:
     return edit
 
 
-def test_a_switch_and_a_step_go_where_their_journals_end(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
+def test_a_switch_and_a_step_get_the_state_of_their_last_journal_row(
+    rich_ledger: Ledger, rich_clock: VirtualClock
+) -> None:
     rich = rich_ledger[1]
 
     def edit(knife: Knife) -> None:
@@ -78,7 +80,7 @@ def test_a_switch_and_a_step_go_where_their_journals_end(rich_ledger: Ledger, ri
 
 
 @pytest.mark.parametrize("state", ["off", "lost"])
-def test_a_switch_of_which_nobody_can_show_that_it_was_lifted_is_on_again(
+def test_a_switch_without_proof_that_it_was_lifted_is_switched_on(
     rich_ledger: Ledger, rich_clock: VirtualClock, state: str
 ) -> None:
     rich = rich_ledger[1]
@@ -93,7 +95,9 @@ def test_a_switch_of_which_nobody_can_show_that_it_was_lifted_is_on_again(
             assert set(reading.switches.on()) == {"registration", "replay"}
 
 
-def test_but_it_stays_off_where_another_of_its_name_is_on(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
+def test_a_switch_without_proof_stays_off_if_another_of_its_name_is_on(
+    rich_ledger: Ledger, rich_clock: VirtualClock
+) -> None:
     url, rich = rich_ledger
     with connect(url, rich_clock) as store, store.transaction() as transaction:
         assert transaction.switches.throw("registration", actor="ann", reason="again")
@@ -107,9 +111,7 @@ def test_but_it_stays_off_where_another_of_its_name_is_on(rich_ledger: Ledger, r
         }
 
 
-def test_steps_and_values_whose_history_is_not_whole_stay_as_they_stand(
-    rich_ledger: Ledger, rich_clock: VirtualClock
-) -> None:
+def test_steps_and_values_with_incomplete_history_stay_unchanged(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
     rich = rich_ledger[1]
 
     def edit(knife: Knife) -> None:
@@ -124,7 +126,7 @@ def test_steps_and_values_whose_history_is_not_whole_stay_as_they_stand(
         assert image(store, "holdfast_values", value_id=rich.superseded)["successor_code"] == "echo.two"
 
 
-def test_what_follows_a_value_is_told_by_nothing_but_the_value(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
+def test_a_lost_successor_of_a_value_cannot_be_repaired(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
     url, rich = rich_ledger
     with unguarded(url, rich) as knife:
         knife.set("VALUE", rich.superseded, state="active", successor_code=None, successor_version=None)
@@ -153,7 +155,7 @@ def test_a_value_that_is_active_names_no_successor(rich_ledger: Ledger, rich_clo
         assert image(store, "holdfast_values", value_id=rich.value)["successor_code"] is None
 
 
-def test_a_permission_whose_history_is_not_whole_is_revoked(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
+def test_a_grant_with_incomplete_history_is_revoked(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
     rich = rich_ledger[1]
     with repaired(rich_ledger, rich_clock, without_its_birth("GRANT", rich.active_grant)) as (store, done):
         assert moved(done) == [("move", f"GRANT {rich.active_grant}", "revoked")]
@@ -161,7 +163,7 @@ def test_a_permission_whose_history_is_not_whole_is_revoked(rich_ledger: Ledger,
             assert reading.grants.open_for("registry.retire", "echo.two") == []
 
 
-def test_a_grant_that_was_used_says_by_whom_again(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
+def test_a_consumed_grant_gets_its_consumer_back(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
     rich = rich_ledger[1]
 
     def edit(knife: Knife) -> None:

@@ -238,7 +238,7 @@ def floor(store: Store[Any]) -> int:
         return floor_of(reading.seals, reading.settings.read(), reading.seals.last())
 
 
-def test_what_is_sealed_is_not_read_again(store: Store[Any]) -> None:
+def test_sealed_rows_are_not_read_again(store: Store[Any]) -> None:
     for blocks in range(1, 4):
         submit(store, 8)
         assert floor(store) <= 8 * (blocks - 1)
@@ -253,7 +253,7 @@ def test_what_is_sealed_is_not_read_again(store: Store[Any]) -> None:
     assert loose_rows(store) == []
 
 
-def test_a_floor_of_another_epoch_tells_nothing(store: Store[Any]) -> None:
+def test_a_seal_floor_of_another_epoch_is_ignored(store: Store[Any]) -> None:
     submit(store, 8)
     seal(store)
     seal(store)
@@ -314,7 +314,7 @@ def shift_xids(client: Any, by: int) -> None:
 
 
 @pytest.mark.parametrize("sealed_before", [True, False])
-def test_a_ledger_from_a_database_that_was_further_on_needs_a_new_epoch(empty_url: str, sealed_before: bool) -> None:
+def test_a_ledger_restored_from_an_older_database_needs_a_new_epoch(empty_url: str, sealed_before: bool) -> None:
     with create_store(empty_url) as store:
         submit(store)
         if sealed_before:
@@ -370,7 +370,7 @@ with open_store(sys.argv[1]) as store:
 
 
 @pytest.mark.parametrize("after", [1, 40])
-def test_a_sealer_that_is_killed_leaves_a_chain_that_goes_on(ledger_url: str, after: int) -> None:
+def test_a_chain_continues_after_its_sealer_was_killed(ledger_url: str, after: int) -> None:
     with create_store(ledger_url) as store:
         submit(store, 400)
         child = subprocess.Popen([sys.executable, "-c", CHILD, ledger_url], cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -113,7 +113,7 @@ def test_a_commit_that_comes_late_with_lower_numbers(store: Store[Any], hold: Ca
 
 
 @pytest.mark.parametrize("window", [1, 1000])
-def test_a_transaction_that_was_open_all_the_while(
+def test_a_transaction_that_stays_open_during_a_sealing(
     store: Store[Any], hold: Callable[[], Held], monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
     """Its rows are the first and the last ones, and all sort before what was written meanwhile."""
@@ -208,7 +208,7 @@ def test_a_sealing_that_ends_within_a_transaction(store: Store[Any], hold: Calla
     assert verify(store).ok
 
 
-def test_whoever_is_late_looks_again(store: Store[Any]) -> None:
+def test_a_sealer_that_was_overtaken_seals_nothing(store: Store[Any]) -> None:
     """Another sealer closes the same rows between the look and the seal."""
     submit(store, 20)
     with open_store(store.url) as other:
@@ -260,7 +260,9 @@ STEP = st.one_of(
 @pytest.mark.req("G-23")
 @settings(max_examples=settings().max_examples // 4, phases=phases())
 @given(steps=st.lists(STEP, min_size=5, max_size=25), window=st.sampled_from([1, 10, 1000]))
-def test_any_interleaving(store: Store[Any], steps: list[tuple[str, int, int]], window: int) -> None:
+def test_any_interleaving_of_writers_and_sealers_is_sealed_completely(
+    store: Store[Any], steps: list[tuple[str, int, int]], window: int
+) -> None:
     held = [Held(store) for _ in range(3)]
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setattr("holdfast.audit.seals.sealer.WINDOW", window)  # how much a sealing looks at in one go

@@ -33,7 +33,7 @@ def edit(url: str, *statements: str) -> None:
 
 
 @pytest.mark.req("G-23")
-def test_a_ledger_goes_on_sealing_whatever_floor_was_written_into_it(ledger_url: str) -> None:
+def test_a_forged_seal_floor_does_not_stop_sealing(ledger_url: str) -> None:
     """By plain SQL, with every trigger in place."""
     with create_store(ledger_url) as store:
         submit(store)
@@ -51,7 +51,7 @@ def test_a_ledger_goes_on_sealing_whatever_floor_was_written_into_it(ledger_url:
 
 
 @pytest.mark.req("G-23")
-def test_a_ledger_goes_on_sealing_whatever_its_horizons_say(ledger_url: str) -> None:
+def test_forged_horizons_do_not_stop_sealing(ledger_url: str) -> None:
     with create_store(ledger_url) as store:
         for _ in range(3):
             submit(store)

@@ -84,7 +84,7 @@ def test_a_pair_of_keys_is_for_its_owner_and_replaces_nothing(tmp_path: Path) ->
         make_keys(tmp_path / "no" / "such" / "key")
 
 
-def test_anybody_can_check_a_signature_without_holdfast(kept: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_signature_can_be_checked_without_holdfast(kept: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
     signed = msgspec.json.decode(kept.read_bytes())
     (tmp_path / "text").write_bytes(TEXT)
     (tmp_path / "signature").write_bytes(bytes.fromhex(signed["signature"]))
@@ -105,7 +105,7 @@ def test_anybody_can_check_a_signature_without_holdfast(kept: Path, keys: tuple[
     assert (done.returncode, done.stdout.strip()) == (0, "Signature Verified Successfully")
 
 
-def test_a_head_is_read_as_it_was_kept(kept: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_saved_head_reads_back_as_written(kept: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
     assert read_head(kept).head == HEAD
     assert read_head(kept, public_key=keys[1]).head == HEAD
     plain = tmp_path / "plain.json"
@@ -150,7 +150,7 @@ BAD: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("how", BAD)
-def test_a_head_that_is_not_as_it_was_kept(kept: Path, keys: tuple[Path, Path], how: str) -> None:
+def test_a_head_that_was_changed_is_refused(kept: Path, keys: tuple[Path, Path], how: str) -> None:
     kept.write_bytes(BAD[how](kept.read_bytes()))
     for key in (None, keys[1]):
         with pytest.raises(HeadInvalidError) as refused:
@@ -195,7 +195,7 @@ def test_a_file_of_heads_one_a_line(kept: Path, keys: tuple[Path, Path], tmp_pat
 
 
 @pytest.mark.parametrize("how", BAD)
-def test_a_line_that_is_not_as_it_was_kept(kept: Path, keys: tuple[Path, Path], how: str) -> None:
+def test_a_changed_line_of_a_file_of_heads_is_refused(kept: Path, keys: tuple[Path, Path], how: str) -> None:
     good = kept.read_bytes().strip()
     bad = BAD[how](good)
     if not bad.strip():
@@ -240,7 +240,7 @@ def test_files_that_hold_no_key(keys: tuple[Path, Path], kept: Path, tmp_path: P
     assert "PRIVATE" not in refused.value.message
 
 
-def test_without_the_extra_only_signatures_are_missing(
+def test_without_the_extra_heads_are_read_and_signatures_are_refused(
     kept: Path, keys: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = tmp_path / "plain.json"

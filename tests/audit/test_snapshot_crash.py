@@ -118,7 +118,7 @@ def test_a_restore_that_is_killed_after_its_commit_leaves_all_or_nothing(
 
 
 @EACH
-def test_a_snapshot_that_is_killed_has_no_name(
+def test_a_snapshot_that_is_killed_leaves_no_file_under_its_name(
     kind: str, snapshot: Path, new_url: NewUrl, forks: ForkServer, tmp_path: Path
 ) -> None:
     url = new_url(kind)

@@ -93,7 +93,7 @@ def test_a_row_of_another_shape_is_refused(drawn: tuple[Table, Row], data: st.Da
 
 
 @pytest.mark.req("K-63")
-def test_every_column_travels_or_is_said_to_stay(ledger_url: str) -> None:
+def test_every_column_is_in_the_snapshot_or_declared_as_left_out(ledger_url: str) -> None:
     create_store(ledger_url).close()
     client = Client(ledger_url)
     found: dict[str, set[str]] = {}
@@ -374,7 +374,7 @@ class _written:  # noqa: N801 - used like a function
 
 
 @pytest.mark.parametrize("what", ["nothing", "a directory", "text", "an empty file", "an empty gzip", "a database"])
-def test_what_is_no_snapshot_is_refused(tmp_path: Path, what: str) -> None:
+def test_a_file_that_is_not_a_snapshot_is_refused(tmp_path: Path, what: str) -> None:
     path = tmp_path / "file"
     if what == "a directory":
         path.mkdir()
@@ -450,7 +450,7 @@ def test_a_snapshot_that_cannot_be_finished_leaves_nothing(
         assert create(store, tmp_path / "a").trailer.rows["jobs"] == 0
 
 
-def test_progress_is_told(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.audit.files.snapshot.PROGRESS_ROWS", 10)
     heard: list[tuple[str, int, int]] = []
 

@@ -131,7 +131,7 @@ def test_a_ledger_whose_queue_was_paused_has_a_history(kind: str, snapshot: Path
 
 @EACH
 @pytest.mark.parametrize("made_with", [{"environment": "prod"}, {"governed": True}])
-def test_a_ledger_that_was_made_for_something_else_stays_so(
+def test_a_ledger_of_another_environment_stays_unchanged(
     kind: str, made_with: dict[str, Any], snapshot: Path, new_url: NewUrl
 ) -> None:
     url = new_url(kind)
@@ -262,7 +262,9 @@ def test_a_directory_that_is_not_there_is_refused(snapshot: Path, new_url: NewUr
 @pytest.mark.req("G-28")
 @EACH
 @pytest.mark.parametrize("ledger", ["no ledger yet", "an empty ledger"])
-def test_tables_beside_may_hold_newer_effects(kind: str, ledger: str, snapshot: Path, new_url: NewUrl) -> None:
+def test_a_restore_beside_other_tables_is_refused_without_a_flag(
+    kind: str, ledger: str, snapshot: Path, new_url: NewUrl
+) -> None:
     url = new_url(kind)
     if ledger == "an empty ledger":
         create_store(url).close()
@@ -369,7 +371,9 @@ def test_rows_that_the_database_refuses_leave_nothing_behind(
     assert diff(str(snapshot), url).tables == {}
 
 
-def test_what_postgresql_cannot_hold_is_said(snapshot: Path, new_url: NewUrl, tmp_path: Path, pg_url: str) -> None:
+def test_a_value_that_postgresql_cannot_hold_is_reported(
+    snapshot: Path, new_url: NewUrl, tmp_path: Path, pg_url: str
+) -> None:
     def zero(rows: list[list[Any]]) -> None:
         next(row for row in rows if row[0] == "queues")[4] = "a\0b"
 
@@ -489,7 +493,7 @@ def test_partitions_are_there_for_all_the_numbers(new_url: NewUrl, tmp_path: Pat
 
 
 @EACH
-def test_every_kind_of_difference_is_told(kind: str, snapshot: Path, new_url: NewUrl, tmp_path: Path) -> None:
+def test_every_kind_of_difference_is_reported(kind: str, snapshot: Path, new_url: NewUrl, tmp_path: Path) -> None:
     url = new_url(kind)
     put(snapshot, url)
 
@@ -528,7 +532,7 @@ def test_the_keys_that_are_shown_are_few(new_url: NewUrl) -> None:
 
 
 @pytest.mark.parametrize("place", ["missing.snapshot", "sqlite:///missing.db", "mysql://x/y", ""])
-def test_what_cannot_be_compared_is_refused(place: str, snapshot: Path) -> None:
+def test_a_comparison_of_unsuitable_files_is_refused(place: str, snapshot: Path) -> None:
     with pytest.raises(HoldfastError):
         diff(str(snapshot), place)
 

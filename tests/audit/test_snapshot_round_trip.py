@@ -157,7 +157,7 @@ def test_the_restore_is_on_record(source: str, target: str, new_url: NewUrl, tmp
 
 
 @ACROSS
-def test_what_is_unique_or_waits_stays_so_after_a_restore(
+def test_unique_scopes_followers_and_batches_survive_a_restore(
     source: str, target: str, new_url: NewUrl, tmp_path: Path
 ) -> None:
     clock = VirtualClock()
@@ -218,7 +218,7 @@ def by_key(url: str, key: str) -> int:
 
 @pytest.mark.req("M-06", "X-05")
 @ACROSS
-def test_a_token_given_out_after_the_snapshot_opens_nothing(
+def test_a_lease_token_from_after_the_snapshot_is_refused_after_a_restore(
     source: str, target: str, new_url: NewUrl, tmp_path: Path
 ) -> None:
     old, new = new_url(source), new_url(target)
@@ -245,7 +245,7 @@ def test_a_token_given_out_after_the_snapshot_opens_nothing(
 @pytest.mark.req("K-63")
 @PG
 @pytest.mark.parametrize("kind", KINDS)
-def test_there_and_back_again(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
+def test_a_ledger_is_equal_after_a_round_trip(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
     clock = VirtualClock()
     first, between, last = new_url(kind), new_url(OTHER[kind]), new_url(kind)
     full_at_rest(first, clock)
@@ -271,7 +271,7 @@ def test_there_and_back_again(kind: str, new_url: NewUrl, tmp_path: Path) -> Non
 
 
 @EACH
-def test_grants_keep_what_they_are_good_for(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
+def test_restored_grants_keep_their_scope(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
     clock = VirtualClock()
     old, new = new_url(kind), new_url(kind)
     with create_store(old, clock) as store:

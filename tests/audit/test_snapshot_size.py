@@ -35,7 +35,7 @@ def test_a_ledger_moves_there_and_back(jobs: int, worked: int, new_url: NewUrl, 
 
 
 @pytest.mark.pg
-def test_large_payloads_are_not_gathered(new_url: NewUrl, tmp_path: Path, pg_url: str) -> None:
+def test_large_payloads_are_not_collected_in_memory(new_url: NewUrl, tmp_path: Path, pg_url: str) -> None:
     first, last = new_url("sqlite"), new_url("sqlite")
     with create_store(first) as store, store.transaction() as transaction:
         for n in range(40):

@@ -152,7 +152,7 @@ def block(n: int) -> tuple[int, int]:
 # Rows
 
 
-def test_nothing_was_done(scene: Scene) -> None:
+def test_an_untouched_journal_verifies(scene: Scene) -> None:
     report = scene.verified(scene.head)
     assert report == VerifyReport(ok=True, sealed=SEALED, unsealed=3, archived=0, head=scene.head, problems=())
     assert scene.head.seal == BLOCKS
@@ -193,7 +193,7 @@ def test_an_edited_number(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("seq", [-1, 0])
-def test_a_number_that_nobody_gives_out(scene: Scene, seq: int) -> None:
+def test_a_sequence_number_outside_the_valid_range(scene: Scene, seq: int) -> None:
     if scene.store.one_writer:
         scene.run("PRAGMA ignore_check_constraints = ON")
     scene.set(20, seq=seq)
@@ -304,7 +304,7 @@ def test_a_row_that_was_replaced(scene: Scene) -> None:
     assert scene.found() == [("row_missing", 3, 22, 22)]
 
 
-def test_text_that_is_no_text(scene: Scene) -> None:
+def test_bytes_that_are_not_valid_text(scene: Scene) -> None:
     """SQLite stores whatever bytes it is told are text; PostgreSQL refuses them itself."""
     if not scene.store.one_writer:
         with pytest.raises(psycopg.errors.CharacterNotInRepertoire):
@@ -320,7 +320,7 @@ def test_text_that_is_no_text(scene: Scene) -> None:
     ]
 
 
-def test_what_is_not_sealed_yet_is_not_vouched_for(scene: Scene) -> None:
+def test_rows_that_are_not_sealed_yet_are_not_verified(scene: Scene) -> None:
     """Seals prove nothing about rows that came after the last one: seal often."""
     scene.set(42, actor="somebody else")
     scene.run("DELETE FROM holdfast_journal WHERE seq = 43")
@@ -412,7 +412,7 @@ def hints(store: Store[Any]) -> set[str]:
 
 @pytest.mark.req("G-23")
 @pytest.mark.parametrize("lie", HORIZONS)
-def test_a_horizon_that_cannot_be_true_is_found_and_not_believed(scene: Scene, lie: str) -> None:
+def test_an_impossible_horizon_is_found_and_ignored(scene: Scene, lie: str) -> None:
     how, found = HORIZONS[lie]
     scene.run(f"UPDATE holdfast_seals SET {how}")
     assert scene.found(scene.head) == [("seal_changed", number, None, None) for number in found]
@@ -424,7 +424,7 @@ def test_a_horizon_that_cannot_be_true_is_found_and_not_believed(scene: Scene, l
 
 @pytest.mark.req("G-23")
 @pytest.mark.parametrize("value", ["1 1000000000", "1 42", "1 43", f"1 {'9' * 20}", "7 3", "nonsense", "", "1"])
-def test_a_floor_that_no_seal_speaks_of_is_found_and_not_believed(scene: Scene, value: str) -> None:
+def test_a_floor_that_matches_no_seal_is_found_and_ignored(scene: Scene, value: str) -> None:
     scene.run("DELETE FROM holdfast_meta WHERE name = 'seal_floor'")
     scene.run("INSERT INTO holdfast_meta (name, value) VALUES ('seal_floor', ?)", value)
     assert scene.found(scene.head) == [("floor_differs", None, None, None)]
@@ -433,7 +433,7 @@ def test_a_floor_that_no_seal_speaks_of_is_found_and_not_believed(scene: Scene, 
     assert loose_rows(scene.store) == []
 
 
-def test_hints_that_agree_with_each_other_are_told_by_the_rows_that_they_hide(scene: Scene) -> None:
+def test_forged_hints_that_agree_are_found_by_the_rows_they_hide(scene: Scene) -> None:
     """Where writers overlap, a sealer may have written this; then no row can be where these are."""
     scene.run("UPDATE holdfast_seals SET horizon_seq = 42 WHERE seal_id = 5")
     scene.run("DELETE FROM holdfast_meta WHERE name = 'seal_floor'")
@@ -561,7 +561,7 @@ def test_a_head_from_the_middle_of_the_chain(scene: Scene) -> None:
     assert scene.found(scene.head) == [("head_differs", 5, None, None)]
 
 
-def test_several_heads_are_all_held_against_the_chain(scene: Scene) -> None:
+def test_several_heads_are_all_compared_with_the_chain(scene: Scene) -> None:
     third = seals(scene.store)[2]
     early = msgspec.structs.replace(scene.head, seal=3, hash=third.hash, rows=3 * BLOCK, sealed_at=third.sealed_at)
     assert verify(scene.store, head=[early, scene.head, early]).ok
@@ -577,12 +577,12 @@ def test_several_heads_are_all_held_against_the_chain(scene: Scene) -> None:
 @pytest.mark.parametrize(
     "field, value", [("rows", 39), ("epoch", 2), ("sealed_at", "2020-01-01T00:00:00.000000Z"), ("hash", "0" * 64)]
 )
-def test_a_head_that_says_other_things_of_its_seal(scene: Scene, field: str, value: object) -> None:
+def test_a_head_that_disagrees_with_its_seal(scene: Scene, field: str, value: object) -> None:
     altered = msgspec.structs.replace(scene.head, **{field: value})
     assert scene.found(altered) == [("head_differs", 5, None, None)]
 
 
-def test_a_head_of_nothing_and_a_head_of_the_future(scene: Scene) -> None:
+def test_a_head_of_an_empty_chain_and_a_head_beyond_the_chain(scene: Scene) -> None:
     from holdfast.audit.seals.sealer import genesis
 
     nothing = Head(
@@ -601,7 +601,7 @@ def test_a_head_of_another_ledger(scene: Scene) -> None:
     assert refused.value.context == {"head": "0" * 32, "ledger": scene.head.ledger_id}
 
 
-def test_with_the_triggers_put_back_the_ledger_opens_as_if_nothing_had_been(ledger_url: str) -> None:
+def test_tampering_is_found_by_verify_after_the_triggers_are_put_back(ledger_url: str) -> None:
     with create_store(ledger_url) as store:
         submit(store)
         seal(store)

@@ -94,7 +94,7 @@ def test_postgresql_syncs_once_a_commit(disk: SimulatedDisk) -> None:
         assert (disk.read() - before).total == 20
 
 
-def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_disk_shim_is_reported_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(DiskError, match="C compiler"):

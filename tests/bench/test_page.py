@@ -74,7 +74,7 @@ def test_the_page_has_every_block_once_and_keeps_its_text(results: dict[str, dic
     assert written(after, results) == after
 
 
-def test_the_blocks_say_what_was_met_missed_and_faster(results: dict[str, dict[str, Any]]) -> None:
+def test_the_blocks_name_targets_met_targets_missed_and_faster_cases(results: dict[str, dict[str, Any]]) -> None:
     page = written(PAGE.read_text(encoding="utf-8"), results)
     assert "| PostgreSQL | drain, 1 process | ≥ 1.5 times pgqueuer | 50 | met |" in page
     assert "| SQLite | drain, 1 process | fsyncs a job ≤ 0.01 | 0.5 | **missed** |" in page

@@ -122,7 +122,7 @@ def _figure(case: str, system: str, **more: float) -> dict[str, Any]:
     return {"database": "sqlite", "case": case, "system": system, "version": "1", **more}
 
 
-def test_verdicts_say_what_was_met_and_by_how_much() -> None:
+def test_verdicts_name_what_was_met_and_by_how_much() -> None:
     one = Case(scenario="drain", targets=(
         Target(kind="ratio", of="huey", limit=3), Target(kind="ratio", of="best", limit=3),
         Target(kind="most", of="fsyncs_per_job", limit=0.01), Target(kind="ratio", of="pgqueuer", on=("postgres",)),

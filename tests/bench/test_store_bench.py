@@ -57,7 +57,7 @@ def test_a_quick_run_reports_every_verb_at_every_batch_size(tmp_path: Path) -> N
     assert done.stdout.count("at least 0.4: ") == 1
 
 
-def test_a_missed_target_is_said_in_its_row() -> None:
+def test_a_missed_target_is_marked_in_its_row() -> None:
     figure = Figure(
         database="postgres",
         batch=100,

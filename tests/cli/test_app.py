@@ -76,7 +76,7 @@ def test_a_terminal_that_knows_only_ascii(sqlite_ledger: str) -> None:
         assert process("jobs", "--json", "--db", sqlite_ledger, env=locale).json[0]["client"] == "zoë"
 
 
-def test_whoever_reads_may_leave(sqlite_ledger: str) -> None:
+def test_a_reader_of_the_output_may_close_its_pipe(sqlite_ledger: str) -> None:
     for _ in range(3):
         holdfast("submit", "noop", "--db", sqlite_ledger)
     child = subprocess.Popen(
@@ -138,7 +138,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, error: Exception, *mode: str) -> Out
     return holdfast("stats", "--db", "x.db", *mode)
 
 
-def test_an_unexpected_error_is_told_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_reported_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = broken(monkeypatch, RuntimeError("password=hunter2"), "--json")
     assert (outcome.code, outcome.error_code) == (1, "internal")
     assert outcome.json["context"]["exception"] == "builtins.RuntimeError"
@@ -149,7 +149,7 @@ def test_an_unexpected_error_is_told_without_its_text(monkeypatch: pytest.Monkey
     assert "hunter2" not in people.err
 
 
-def test_a_broken_promise_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_promise_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = broken(monkeypatch, BrokenError("a job was leased that could not be claimed"), "--json")
     assert (outcome.code, outcome.error_code) == (1, "broken")
 
@@ -195,7 +195,7 @@ def test_the_line_of_help_is_the_first_of_the_command(name: str) -> None:
     assert "--json" in shown.out
 
 
-def test_no_arguments_is_a_call_for_help() -> None:
+def test_without_arguments_the_help_is_printed() -> None:
     assert holdfast() == holdfast("--help")
     assert holdfast("--version").out.strip().count(".") == 2
 
@@ -222,7 +222,7 @@ def test_an_option_that_needs_converting_is_converted(sqlite_ledger: str) -> Non
     assert (job["priority"], job["max_attempts"]) == (3, 2)
 
 
-def test_a_word_after_two_dashes_is_no_option(sqlite_ledger: str) -> None:
+def test_a_word_after_two_dashes_is_an_argument(sqlite_ledger: str) -> None:
     taken = holdfast("submit", "--db", sqlite_ledger, "noop", "--", "-1")
     assert (taken.code, taken.out) == (0, "job 1  pending  (new)\n")
     refused = holdfast("submit", "--db", sqlite_ledger, "noop", "--", "--json")

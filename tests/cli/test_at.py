@@ -41,7 +41,7 @@ MODES = pytest.mark.parametrize("mode", [[], ["--json"]], ids=["people", "json"]
         (" 1 Day AGO ", NOW - timedelta(days=1)),
     ],
 )
-def test_a_time_that_is_understood(given: str, moment: datetime) -> None:
+def test_valid_forms_of_a_time(given: str, moment: datetime) -> None:
     assert past_moment(given, "--at", NOW) == moment
 
 
@@ -54,7 +54,7 @@ def test_a_time_that_is_understood(given: str, moment: datetime) -> None:
     ],
     ids=repr,
 )  # fmt: skip
-def test_a_time_that_is_none(given: str) -> None:
+def test_an_invalid_time_is_refused(given: str) -> None:
     with pytest.raises(InputError) as caught:
         past_moment(given, "--at", NOW)
     assert caught.value.code == "bad_input"
@@ -90,7 +90,7 @@ def test_show_has_the_same_shape_and_says_when(history: str) -> None:
     assert holdfast("show", "2", "--at", born, "--db", history, "--json").json["job"]["state"] == "pending"
 
 
-def test_now_is_like_a_plain_show(history: str) -> None:
+def test_show_at_the_present_equals_a_plain_show(history: str) -> None:
     for job_id in ("1", "2", "3", "5"):
         plain = holdfast("show", job_id, "--db", history, "--json").json
         past = holdfast("show", job_id, "--at", "-0s", "--db", history, "--json").json
@@ -109,7 +109,7 @@ def test_show_for_people(history: str) -> None:
     assert "io_error" not in "\n".join(lines)
 
 
-def test_history_that_is_archived_is_said_to_be(history: str) -> None:
+def test_archived_history_is_reported(history: str) -> None:
     *_, last = moments(history, 2)
     with (
         open_store(history) as store,
@@ -177,7 +177,7 @@ def test_a_bad_time_is_refused(history: str, mode: list[str], command: list[str]
 
 
 @MODES
-def test_before_its_time_there_is_no_job(history: str, mode: list[str]) -> None:
+def test_a_job_is_not_found_before_its_submission(history: str, mode: list[str]) -> None:
     born, *_ = moments(history, 1)
     refused = holdfast("show", "1", "--at", "2020-01-01", "--db", history, *mode)
     assert (refused.code, refused.error_code) == (1, "job_not_found")

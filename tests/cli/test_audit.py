@@ -67,7 +67,7 @@ def test_head_seals_what_it_can_and_verify_says_so(history: str) -> None:
     }  # fmt: skip
 
 
-def test_what_people_read(sealed: str) -> None:
+def test_verify_and_head_print_the_facts_as_text(sealed: str) -> None:
     head = keep(sealed, "head.json")
     said = holdfast("audit", "verify", "--db", sealed)
     assert said.tells("ok", head["rows"], 0, "seal 1", head["hash"])
@@ -256,7 +256,7 @@ def test_an_export_is_enough_to_recompute_everything(sealed: str) -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["all.jsonl", "first.json", "head.json"]
 
 
-def test_an_export_of_nothing(ledger: str) -> None:
+def test_an_export_of_an_empty_journal(ledger: str) -> None:
     printed = holdfast("audit", "export", "--db", ledger)
     assert [list(json.loads(line)) for line in printed.out.splitlines()][1:] == [["end"]]
     assert recomputed(printed.out.encode())[:2] == (0, 0)
@@ -280,7 +280,7 @@ def test_bad_exports_are_refused_and_leave_nothing(sealed: str) -> None:
     assert Path("there.jsonl").read_text() == "mine"
 
 
-def test_whoever_reads_an_export_may_leave(sqlite_ledger: str) -> None:
+def test_a_reader_of_an_export_may_close_its_pipe(sqlite_ledger: str) -> None:
     grow(sqlite_ledger, 1)
     with subprocess.Popen(
         [*PROGRAM, "audit", "export", "--db", sqlite_ledger],
@@ -300,7 +300,7 @@ def test_whoever_reads_an_export_may_leave(sqlite_ledger: str) -> None:
 # For people
 
 
-def test_a_terminal_sees_how_far_it_is(sqlite_ledger: str) -> None:
+def test_progress_is_shown_on_a_terminal(sqlite_ledger: str) -> None:
     grow(sqlite_ledger, 2)
     mine, theirs = pty.openpty()
     said: list[bytes] = []
@@ -331,7 +331,7 @@ def test_a_terminal_sees_how_far_it_is(sqlite_ledger: str) -> None:
     assert quiet.err == ""
 
 
-def test_the_group_says_what_it_has() -> None:
+def test_the_group_lists_its_commands() -> None:
     shown = holdfast("audit", "--help")
     assert shown.code == 0
     for name in ("verify", "head", "export", "keygen"):

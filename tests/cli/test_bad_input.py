@@ -203,7 +203,7 @@ def test_a_database_that_holds_something_else_under_our_names(
 
 @MODES
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_port_nobody_listens_on(mode: list[str], command: list[str]) -> None:
+def test_a_port_without_a_server(mode: list[str], command: list[str]) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))  # taken, but not listening
         url = f"postgresql://someone:pass-word@127.0.0.1:{probe.getsockname()[1]}/db"

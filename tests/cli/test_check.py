@@ -17,7 +17,7 @@ def count_wrongly(url: str) -> None:
 
 
 @pytest.mark.req("G-06", "G-27")
-def test_nothing_wrong(history: str) -> None:
+def test_a_sound_ledger_exits_with_0(history: str) -> None:
     before = everything_in(history)
     outcome = holdfast("check", "--db", history, "--json")
     assert outcome.code == 0
@@ -33,7 +33,7 @@ def test_nothing_wrong(history: str) -> None:
 
 
 @pytest.mark.req("G-06", "G-27")
-def test_what_is_wrong_is_listed_and_the_exit_code_says_so(history: str) -> None:
+def test_violations_are_listed_and_exit_with_1(history: str) -> None:
     count_wrongly(history)
     outcome = holdfast("check", "--db", history, "--json")
     assert outcome.code == 1
@@ -54,7 +54,7 @@ def test_what_is_wrong_is_listed_and_the_exit_code_says_so(history: str) -> None
     ]  # fmt: skip
 
 
-def test_people_get_a_table_what_it_means_and_the_next_command(history: str) -> None:
+def test_the_text_has_a_table_the_meaning_and_the_next_command(history: str) -> None:
     count_wrongly(history)
     said = holdfast("check", "--db", history)
     assert (said.code, said.err) == (1, "")
@@ -71,7 +71,7 @@ def test_people_get_a_table_what_it_means_and_the_next_command(history: str) -> 
     assert "recount" in typed(repair).out
 
 
-def test_only_some_are_asked(history: str) -> None:
+def test_only_the_named_invariants_are_checked(history: str) -> None:
     count_wrongly(history)
     assert holdfast("check", "--only", "one_state", "--only", "keys_unique", "--db", history).code == 0
     both = holdfast("check", "--only", "one_state", "--only", "counts_true", "--db", history, "--json")
@@ -117,7 +117,7 @@ def test_a_warning_is_shown_and_is_no_error(history: str) -> None:
     assert said.out.endswith(f"next:  Start a worker, or run `holdfast recover {at(history)}`.\n")
 
 
-def test_more_than_the_limit_is_said(history: str) -> None:
+def test_more_violations_than_the_limit_are_reported(history: str) -> None:
     count_wrongly(history)
     execute(
         history, "INSERT INTO holdfast_counts (operation, queue, state, n) VALUES ('ghost', 'cellar', 'pending', 1)"
@@ -140,7 +140,7 @@ def test_a_schema_of_its_own(pg_url: str) -> None:
     assert (missing.code, missing.error_code) == (4, "not_a_ledger")
 
 
-def test_what_is_no_ledger_is_an_error(sqlite_url: str) -> None:
+def test_a_database_without_a_ledger_is_an_error(sqlite_url: str) -> None:
     missing = holdfast("check", "--db", sqlite_url, "--json")
     assert (missing.code, missing.error_code) == (4, "not_a_ledger")
     none = holdfast("check", "--json")

@@ -56,7 +56,7 @@ READS = {
 
 
 @pytest.mark.parametrize("path", [path for path in LEAVES if path not in READS])
-def test_an_act_says_how_it_is_undone_or_that_it_cannot_be(path: str) -> None:
+def test_the_help_of_an_act_says_how_to_undo_it_or_that_it_is_final(path: str) -> None:
     undo = EXAMPLES[path].undo
     assert undo
     assert " ".join(undo.split()) in " ".join(help_of(path).split())

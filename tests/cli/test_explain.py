@@ -12,7 +12,7 @@ from tests.cli.conftest import WORKER
 FAR = r"2099-01-31 12:00:00 UTC \(in \d+ d\)"
 
 
-def test_the_json(history: str) -> None:
+def test_explain_prints_json(history: str) -> None:
     value = holdfast("explain", "5", "--db", history, "--json").json
     assert list(value) == ["job_id", "state", "verdict", "findings"]
     assert (value["job_id"], value["state"], value["verdict"]) == (5, "pending", "blocked")
@@ -40,7 +40,7 @@ def test_each_job_of_a_history(history: str, job_id: int, state: str, verdict: s
     assert [finding["code"] for finding in value["findings"]] == codes
 
 
-def test_the_words_for_people(history: str) -> None:
+def test_the_text_output(history: str) -> None:
     code, out, err = holdfast("explain", "5", "--db", history)
     assert (code, err) == (0, "")
     assert re.fullmatch(
@@ -67,7 +67,7 @@ def test_the_words_for_people(history: str) -> None:
     assert "by tests at" in holdfast("explain", "3", "--db", history).out
 
 
-def test_what_it_says_to_type_works(history: str) -> None:
+def test_the_suggested_command_works(history: str) -> None:
     """The command that it names is the way out: once typed, that finding is gone."""
     [finding] = holdfast("explain", "2", "--db", history, "--json").json["findings"]
     assert typed(finding["next"]).tells(2, "pending")
@@ -89,7 +89,7 @@ def test_a_reason_stays_in_its_line(sqlite_ledger: str) -> None:
     assert out.splitlines()[1].endswith(": one two \\x1b[31m [bold]")
 
 
-def test_as_a_process_of_its_own(history: str) -> None:
+def test_it_runs_as_a_process(history: str) -> None:
     assert process("explain", "2", "--db", history, "--json").json["verdict"] == "blocked"
 
 
@@ -108,7 +108,7 @@ def test_as_a_process_of_its_own(history: str) -> None:
     ],
     ids=str,
 )
-def test_ids_that_are_none(
+def test_invalid_ids_are_refused(
     history: str, mode: list[str], arguments: list[str], exit_code: int, error_code: str
 ) -> None:
     refused = holdfast("explain", *mode, "--db", history, *arguments)

@@ -46,7 +46,7 @@ def rows(ledger: str, sql: str) -> list[tuple[Any, ...]]:
 # The policy
 
 
-def test_the_policy_is_set_bit_by_bit_and_shown(ledger: str, folder: Path) -> None:
+def test_the_policy_is_set_field_by_field_and_shown(ledger: str, folder: Path) -> None:
     assert holdfast("gc", "--show", "--db", ledger, "--json").json == OFF
     outcome = holdfast("gc", "--set", "finished=30d", "--set", "quarantined = 1.5 h", "--db", ledger, "--json")
     assert outcome.json == {**OFF, "finished_s": 2592000.0, "quarantined_s": 5400.0}
@@ -66,7 +66,7 @@ def test_the_policy_is_set_bit_by_bit_and_shown(ledger: str, folder: Path) -> No
 
 
 @pytest.mark.parametrize("text", ['{"finished_s": 5, "newfield": 1}', '{"history_s": 5}', "nonsense"])
-def test_a_policy_that_cannot_be_read_is_written_anew(ledger: str, text: str) -> None:
+def test_an_unreadable_policy_is_refused_until_it_is_set_again(ledger: str, text: str) -> None:
     with open_store(ledger) as store, store.transaction() as transaction:
         transaction.settings.set("retention", text)
     for flags in ([], ["--show"], ["--dry-run"]):
@@ -77,7 +77,7 @@ def test_a_policy_that_cannot_be_read_is_written_anew(ledger: str, text: str) ->
     assert holdfast("gc", "--show", "--db", ledger, "--json").json == expected
 
 
-def test_a_relative_directory_is_taken_from_here(
+def test_a_relative_directory_is_resolved_from_the_working_directory(
     sqlite_ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -104,7 +104,7 @@ def test_a_relative_directory_is_taken_from_here(
     ],
     ids=" ".join,
 )
-def test_what_sets_nothing_is_refused_and_changes_nothing(sqlite_ledger: str, arguments: tuple[str, ...]) -> None:
+def test_an_invalid_policy_is_refused_and_changes_nothing(sqlite_ledger: str, arguments: tuple[str, ...]) -> None:
     outcome = holdfast("gc", *arguments, "--db", sqlite_ledger, "--json")
     assert (outcome.code, outcome.error_code) == (2, "bad_input")
     assert holdfast("gc", "--show", "--db", sqlite_ledger, "--json").json == OFF
@@ -115,7 +115,7 @@ def test_what_sets_nothing_is_refused_and_changes_nothing(sqlite_ledger: str, ar
 # gc
 
 
-def test_without_a_policy_everything_is_kept_and_the_next_step_is_said(finished: str) -> None:
+def test_without_a_policy_everything_is_kept_and_the_next_step_is_printed(finished: str) -> None:
     before = rows(finished, "SELECT * FROM holdfast_jobs")
     outcome = holdfast("gc", "--db", finished)
     assert outcome.code == 0
@@ -129,7 +129,7 @@ def test_without_a_policy_everything_is_kept_and_the_next_step_is_said(finished:
 
 
 @pytest.mark.req("W-06", "W-07", "X-09")
-def test_what_is_past_its_age_is_dropped_and_archived(finished: str, folder: Path) -> None:
+def test_jobs_and_history_past_their_age_are_dropped_and_archived(finished: str, folder: Path) -> None:
     keep_nothing(finished, folder)
     assert holdfast("audit", "head", "--db", finished).code == 0  # a dry run does not seal
     dry = holdfast("gc", "--dry-run", "--db", finished, "--json").json
@@ -158,7 +158,7 @@ def test_what_is_past_its_age_is_dropped_and_archived(finished: str, folder: Pat
     assert holdfast("audit", "verify", "--archives", str(folder), "--db", finished, "--json").json["ok"] is True
 
 
-def test_people_are_told_in_lines(finished: str, folder: Path) -> None:
+def test_the_text_output_has_one_fact_a_line(finished: str, folder: Path) -> None:
     keep_nothing(finished, folder)
     holdfast("submit", "noop", '{"n":2}', "--db", finished)
     outcome = holdfast("gc", "--operator", "ann", "--reason", "it is time", "--db", finished)
@@ -184,7 +184,7 @@ def everything(ledger: str) -> dict[str, list[tuple[Any, ...]]]:
         return {table: sorted(reading.execute(f"SELECT * FROM {table}"), key=repr) for table in tables}
 
 
-def test_a_directory_that_is_gone_is_told_and_nothing_changes(finished: str, folder: Path) -> None:
+def test_a_missing_archive_directory_is_reported_and_nothing_changes(finished: str, folder: Path) -> None:
     keep_nothing(finished, folder)
     folder.rmdir()
     before = everything(finished)
@@ -194,7 +194,7 @@ def test_a_directory_that_is_gone_is_told_and_nothing_changes(finished: str, fol
     assert everything(finished) == before
 
 
-def test_a_directory_that_may_not_be_written_is_told_and_nothing_changes(finished: str, folder: Path) -> None:
+def test_an_unwritable_archive_directory_is_reported_and_nothing_changes(finished: str, folder: Path) -> None:
     keep_nothing(finished, folder)
     before = everything(finished)
     folder.chmod(0o500)
@@ -204,7 +204,7 @@ def test_a_directory_that_may_not_be_written_is_told_and_nothing_changes(finishe
 
 
 @pytest.mark.pg
-def test_a_disk_that_is_full_is_told_and_no_history_leaves(pg_url: str, folder: Path) -> None:
+def test_a_full_disk_is_reported_and_no_history_is_removed(pg_url: str, folder: Path) -> None:
     """A limit on the size of this process's files stands for the disk: PostgreSQL writes its own."""
     assert holdfast("init", "--db", pg_url).code == 0
     holdfast("submit", "noop", "--db", pg_url)

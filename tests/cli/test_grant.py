@@ -101,20 +101,20 @@ def test_people_see_a_grant_and_its_history(dev: On) -> None:
     assert "signature" not in shown
 
 
-def test_in_dev_it_is_asked_for_and_approved_at_once(dev: On) -> None:
+def test_in_dev_a_grant_is_requested_and_approved_at_once(dev: On) -> None:
     done = dev("grant", "request", *REPAIR, "--approve", "--as", "ann", "--json").json
     assert (done["state"], done["approved_by"], done["approved_via"]) == ("active", "ann", "self")
 
 
 @pytest.mark.parametrize("environment", ["stage", "prod"])
-def test_elsewhere_that_is_refused_and_nothing_is_asked_for(sqlite_url: str, environment: str) -> None:
+def test_outside_dev_approving_at_once_is_refused_and_nothing_is_requested(sqlite_url: str, environment: str) -> None:
     run = made(sqlite_url, environment)
     refused = run("grant", "request", *REPAIR, "--approve", "--json")
     assert (refused.code, refused.error_code) == (3, "self_approval")
     assert run("grant", "list", "--json").json == []
 
 
-def test_a_draft_says_what_comes_next(stage: On, sqlite_url: str) -> None:
+def test_a_draft_prints_the_next_command(stage: On, sqlite_url: str) -> None:
     outcome = stage("grant", "request", *REPAIR)
     approve = f"holdfast grant approve {at(sqlite_url)} 1 --as NAME"
     assert outcome.tells("rant 1", "draft")
@@ -138,13 +138,13 @@ def test_a_draft_says_what_comes_next(stage: On, sqlite_url: str) -> None:
         ("ledger.repair", " ", *REPAIR[2:]),
     ],
 )
-def test_a_request_that_cannot_be_understood(dev: On, arguments: tuple[str, ...]) -> None:
+def test_an_invalid_request_is_refused(dev: On, arguments: tuple[str, ...]) -> None:
     refused = dev("grant", "request", *arguments, "--json")
     assert (refused.code, refused.error_code) == (2, "bad_input")
     assert dev("grant", "list", "--json").json == []
 
 
-def test_what_may_be_asked_for_is_listed(dev: On) -> None:
+def test_an_unknown_act_is_refused_with_the_list_of_acts(dev: On) -> None:
     refused = dev("grant", "request", "x", *REPAIR[1:], "--json").json
     assert all(act in refused["context"]["next_step"] for act in Act)
 
@@ -209,7 +209,7 @@ def test_in_prod_a_key_approves_here_or_by_a_signature_from_elsewhere(prod: On, 
     assert signed["signature"] == signature
 
 
-def test_an_approver_is_known_in_one_way(prod: On, keys: Path) -> None:
+def test_an_approver_is_identified_by_exactly_one_method(prod: On, keys: Path) -> None:
     refused = prod("grant", "approve", "1", "--key", str(keys / "bob"), "--role", "--json")
     assert (refused.code, refused.error_code) == (2, "bad_input")
     prod("grant", "request", *REPAIR)
@@ -260,7 +260,7 @@ def test_approvers_are_added_revoked_and_listed(prod: On, keys: Path) -> None:
 # Listing
 
 
-def test_a_list_is_filtered_and_shows_what_has_run_out_as_expired(ledger: str) -> None:
+def test_a_list_is_filtered_and_shows_expired_grants(ledger: str) -> None:
     run = on(ledger)
     assert run("grant", "list", "--json").json == []
     given = ("--executor", "ann", "--reason", "x", "--rollback-plan", "y", "--as", "ann")

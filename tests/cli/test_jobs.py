@@ -131,7 +131,7 @@ def test_nothing_is_shortened_on_a_narrow_terminal(sqlite_ledger: str) -> None:
 # show
 
 
-def test_show_tells_the_whole_story(history: str) -> None:
+def test_show_prints_the_whole_history(history: str) -> None:
     shown = holdfast("show", "2", "--db", history, "--json").json
     assert list(shown) == ["job", "executions", "journal", "payload", "tracebacks"]
     assert list(shown["job"]) == JOB_FIELDS

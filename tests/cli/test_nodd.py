@@ -34,7 +34,7 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "testing")
 
 
-def test_notices_from_files_tell_their_fates(ledger: str, tmp_path: Path) -> None:
+def test_notices_from_files_are_listed_with_their_fates(ledger: str, tmp_path: Path) -> None:
     lines = tmp_path / "notices.jsonl"
     lines.write_text("\n".join([event(record()), event(record()), chunk(), event(record(key="x"))]) + "\n")
     garbage = tmp_path / "garbage.json"
@@ -76,7 +76,7 @@ def test_a_queue_is_read_and_its_objects_are_catalogued(ledger: str, tmp_path: P
     assert (shown.code, shown.json["ok"]) == (0, True)
 
 
-def test_it_is_told_how_each_attempt_ended(ledger: str, cloud: Cloud) -> None:
+def test_the_end_of_each_attempt_is_reported(ledger: str, cloud: Cloud) -> None:
     """One object is catalogued, one is cut off, one is not there yet, one should be there and is not."""
     cloud.bucket(BUCKET)
     now = datetime.now(UTC)
@@ -121,7 +121,7 @@ def test_the_policy_is_printed_without_an_account() -> None:
     assert [plan["queue_attributes"]["VisibilityTimeout"] for plan in plans] == ["300", "120"]
 
 
-def test_only_what_sns_has_signed_is_taken_if_that_is_asked_for(ledger: str, cloud: Cloud) -> None:
+def test_with_verify_sns_only_signed_messages_are_admitted(ledger: str, cloud: Cloud) -> None:
     url, _ = cloud.queue()
     cloud.sqs.send_message(QueueUrl=url, MessageBody=event(record()))
     run = ("nodd", "run", "--until-idle", "--queue", url, "--endpoint", cloud.endpoint, "--db", ledger, "--json")
@@ -132,7 +132,7 @@ def test_only_what_sns_has_signed_is_taken_if_that_is_asked_for(ledger: str, clo
     assert [one["fate"] for one in outcome.json] == ["admitted"]
 
 
-def test_a_message_is_deleted_after_its_work_if_that_is_asked_for(ledger: str, cloud: Cloud) -> None:
+def test_with_ack_after_work_a_message_is_deleted_after_its_work(ledger: str, cloud: Cloud) -> None:
     url, _ = cloud.queue()
     cloud.bucket(BUCKET)
     cloud.s3.put_object(Bucket=BUCKET, Key=GFS, Body=GRIB, ACL="public-read")
@@ -187,12 +187,12 @@ def test_bad_input_is_refused_with_exit_2(sqlite_ledger: str, arguments: tuple[s
     assert (refused.code, refused.error_code) == (2, code)
 
 
-def test_the_doctor_of_a_silent_ledger_has_nothing_to_say(sqlite_ledger: str) -> None:
+def test_the_doctor_finds_nothing_in_an_idle_ledger(sqlite_ledger: str) -> None:
     assert holdfast("nodd", "doctor", "--db", sqlite_ledger, "--json").json == {"ok": True, "findings": []}
 
 
 @pytest.mark.req("K-60", "K-61")
-def test_admission_and_a_drain_tell_what_they_did(ledger: str, cloud: Cloud) -> None:
+def test_admission_and_a_drain_count_their_results(ledger: str, cloud: Cloud) -> None:
     lines = "\n".join([event(record()), event(record()), event(record(key="x"))])
     outcome = holdfast("nodd", "admit", "--telemetry", "console", "--db", ledger, "--json", stdin=lines.encode())
     assert [one["fate"] for one in json.loads(outcome.out)] == ["admitted", "duplicate", "ignored"]
@@ -213,7 +213,7 @@ def test_admission_and_a_drain_tell_what_they_did(ledger: str, cloud: Cloud) -> 
     }
 
 
-def test_a_bad_line_costs_its_neighbours_nothing(sqlite_ledger: str, tmp_path: Path) -> None:
+def test_a_bad_line_does_not_affect_other_lines(sqlite_ledger: str, tmp_path: Path) -> None:
     lines = tmp_path / "mixed.jsonl"
     lines.write_text("\n".join([event(record()), "garbage", chunk()]))
     spread = tmp_path / "spread.json"
@@ -222,7 +222,7 @@ def test_a_bad_line_costs_its_neighbours_nothing(sqlite_ledger: str, tmp_path: P
     assert [one["fate"] for one in found] == ["admitted", "rejected", "admitted", "duplicate"]
 
 
-def test_to_read_a_rejected_message_again_is_no_delivery(ledger: str) -> None:
+def test_reading_a_rejected_message_again_does_not_count_as_a_delivery(ledger: str) -> None:
     holdfast("nodd", "admit", "--db", ledger, stdin=b"garbage")
     again = holdfast("nodd", "rejected", "--replay", "--db", ledger, "--json").json
     assert [one["fate"] for one in again] == ["rejected"]
@@ -230,7 +230,9 @@ def test_to_read_a_rejected_message_again_is_no_delivery(ledger: str) -> None:
     assert (kept["times"], kept["replayed_at"]) == (1, None)
 
 
-def test_a_snapshot_says_what_is_not_in_it_and_a_ledger_without_it_is_refused(ledger: str, tmp_path: Path) -> None:
+def test_a_snapshot_names_the_tables_it_leaves_out_and_a_ledger_without_them_is_refused(
+    ledger: str, tmp_path: Path
+) -> None:
     holdfast("nodd", "admit", "--db", ledger, stdin=event(record()).encode())
     file, copy = str(tmp_path / "a.snapshot"), str(tmp_path / "copy.db")
     answer = holdfast("snapshot", "create", file, "--db", ledger, "--json").json

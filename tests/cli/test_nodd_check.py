@@ -22,7 +22,7 @@ def admitted(ledger: str) -> str:
     return ledger
 
 
-def test_nothing_wrong(ledger: str) -> None:
+def test_a_sound_ledger_exits_with_0(ledger: str) -> None:
     before = everything_in(ledger)
     assert holdfast("nodd", "check", "--db", ledger).tells("nodd")
     assert everything_in(ledger) == before  # no table was made
@@ -38,7 +38,7 @@ def test_nothing_wrong(ledger: str) -> None:
     assert last.endswith(f"`holdfast nodd check {at(ledger)}`")
 
 
-def test_what_is_wrong_is_listed_and_the_exit_code_says_so(ledger: str) -> None:
+def test_violations_are_listed_and_exit_with_1(ledger: str) -> None:
     execute(admitted(ledger), "UPDATE nodd_units SET attempts_before = 3")
     outcome = holdfast("nodd", "check", "--db", ledger, "--json")
     assert outcome.code == 1
@@ -75,7 +75,7 @@ def test_a_warning_is_shown_and_is_no_error(ledger: str) -> None:
     assert found["evidence"] == {"kind": "count", "dataset": "gfs", "counted": 7, "found": 1}
 
 
-def test_only_some_are_asked_and_no_more_than_so_many(ledger: str) -> None:
+def test_only_the_named_invariants_are_checked_up_to_the_limit(ledger: str) -> None:
     execute(admitted(ledger), "UPDATE nodd_units SET attempts_before = 3, superseded_by = 'x', etag = 'x'")
     assert holdfast("nodd", "check", "--only", "sequencers_grow", "--only", "tables", "--db", ledger).code == 0
     one = holdfast("nodd", "check", "--only", "replacements_carry_on", "--db", ledger, "--json")
@@ -96,7 +96,7 @@ def test_a_ledger_that_other_commands_refuse_can_be_checked(ledger: str) -> None
     assert holdfast("nodd", "check", "--db", ledger).code == 0
 
 
-def test_what_is_no_ledger_or_was_restored_without_its_tables_is_an_error(ledger: str, tmp_path: Path) -> None:
+def test_a_database_without_a_ledger_or_without_the_nodd_tables_is_an_error(ledger: str, tmp_path: Path) -> None:
     missing = holdfast("nodd", "check", "--db", str(tmp_path / "none.db"), "--json")
     assert (missing.code, missing.error_code) == (4, "not_a_ledger")
     file, copy = str(tmp_path / "a.snapshot"), str(tmp_path / "copy.db")

@@ -54,9 +54,7 @@ def test_two_processes_do_all_the_work_and_add_up_what_they_did(ledger: str, s3:
     assert len(s3.requests) == 60
 
 
-def test_what_is_wrong_with_the_settings_ends_all_of_them(
-    new_sqlite_ledger: str, s3: LoopbackS3, tmp_path: Path
-) -> None:
+def test_a_wrong_setting_ends_all_processes(new_sqlite_ledger: str, s3: LoopbackS3, tmp_path: Path) -> None:
     ledger = new_sqlite_ledger
     announce(ledger, s3, 0, 1)
     rules = tmp_path / "rules.toml"

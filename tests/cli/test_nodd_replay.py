@@ -67,7 +67,7 @@ def test_every_command_has_its_flags(command: str) -> None:
 
 
 @pytest.mark.req("K-51", "K-52")
-def test_what_is_selected_for_a_mode_is_rehearsed_in_that_mode(empty_url: str, tmp_path: Path) -> None:
+def test_a_selection_for_a_mode_is_rehearsed_in_that_mode(empty_url: str, tmp_path: Path) -> None:
     """A mode decides which jobs can be replayed, and a saved spec says it: without the flag it could say but one."""
     failed_jobs(empty_url)
     here = {"KFM_ENV": "dev", "KFM_WAL_DSN": empty_url}
@@ -85,7 +85,7 @@ def test_what_is_selected_for_a_mode_is_rehearsed_in_that_mode(empty_url: str, t
 
 
 @pytest.mark.req("K-50", "K-52", "K-53", "K-57")
-def test_the_whole_way(empty_url: str, tmp_path: Path) -> None:
+def test_select_rehearse_run_and_inspect(empty_url: str, tmp_path: Path) -> None:
     failed_jobs(empty_url)
     here = {"KFM_ENV": "dev", "KFM_WAL_DSN": empty_url}
     spec = str(tmp_path / "s.yaml")
@@ -120,7 +120,7 @@ def test_the_other_commands_variables_are_not_its_own(lite: str) -> None:
     assert holdfast("replay", "select", "--db", lite, *GOES, "--json").code == 0
 
 
-def test_a_ledger_is_asked_for_by_the_names_that_are_read() -> None:
+def test_a_missing_ledger_is_requested_by_the_flag_and_variable_of_the_program() -> None:
     outcome = nodd("select", "--env", "dev", *NODD_GOES, "--json", env={"HOLDFAST_URL": "x.db"})
     assert (outcome.code, outcome.error_code) == (2, "url_invalid")
     assert outcome.json["context"]["next_step"] == "Give --wal-dsn with a file or a URL, or set KFM_WAL_DSN."
@@ -147,7 +147,7 @@ def test_a_dry_run_and_a_run_at_once(lite: str, tmp_path: Path) -> None:
     assert sum_of(lite) == before
 
 
-def test_a_dry_run_tells_of_a_dataset_that_the_ledger_does_not_know(empty_url: str, tmp_path: Path) -> None:
+def test_a_dry_run_reports_an_unknown_dataset(empty_url: str, tmp_path: Path) -> None:
     failed_jobs(empty_url)
     here = ("--env", "dev", "--db", empty_url)
     rehearse = ("dry-run", *WINDOW, *here)
@@ -183,7 +183,7 @@ def test_a_spec_for_another_environment(lite: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "variable, flag", [("KFM_SQS_PRIMARY_QUEUE", "--primary-queue"), ("KFM_SQS_DLQ_QUEUE", "--dlq-queue")]
 )
-def test_queues_of_prod_are_not_for_others(lite: str, variable: str, flag: str) -> None:
+def test_queues_of_prod_are_refused_in_other_environments(lite: str, variable: str, flag: str) -> None:
     here = ("--db", lite, "--env", "dev", "--json")
     for queue in ("nodd-primary-prod", "https://sqs.us-east-1.amazonaws.com/1/prod_nodd", "PRODUCTION.nodd"):
         for outcome in (nodd("select", *here, env={variable: queue}), nodd("select", *here, flag, queue)):
@@ -193,7 +193,7 @@ def test_queues_of_prod_are_not_for_others(lite: str, variable: str, flag: str) 
     assert nodd("select", *here, flag, "nodd-products").code == 0
 
 
-def test_queues_of_prod_are_for_prod(sqlite_url: str) -> None:
+def test_queues_of_prod_are_accepted_in_prod(sqlite_url: str) -> None:
     failed_jobs(sqlite_url, "prod")
     here = {"KFM_ENV": "prod", "KFM_WAL_DSN": sqlite_url, "KFM_SQS_PRIMARY_QUEUE": "nodd-prod"}
     outcome = nodd("dry-run", "--dataset", "goes-abi", *WINDOW, "--json", env=here)
@@ -235,7 +235,7 @@ def test_exit_codes_and_errors(lite: str, tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.req("K-60", "K-61")
-def test_telemetry_tells_of_the_call_and_of_what_it_did(lite: str) -> None:
+def test_telemetry_counts_the_call_and_its_results(lite: str) -> None:
     here = ("--db", lite, "--env", "dev", "--telemetry", "console", "--output", "json")
     done = nodd("run", *NODD_GOES, "--confirm", *here)
     assert (done.code, json.loads(done.out)["replayed"]) == (0, 5)

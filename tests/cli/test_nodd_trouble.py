@@ -38,7 +38,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         ("backfill", "gfs", "--from", "2026-11-14", "--to", "2026-11-15"),
     ],
 )
-def test_a_bucket_out_of_reach_is_a_backend_out_of_reach(sqlite_ledger: str, command: tuple[str, ...]) -> None:
+def test_an_unreachable_bucket_exits_as_an_unreachable_backend(sqlite_ledger: str, command: tuple[str, ...]) -> None:
     outcome = holdfast("nodd", *command, "--endpoint", NOBODY, "--db", sqlite_ledger, "--json")
     assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
     assert "EndpointConnectionError" in outcome.json["error_message"]
@@ -46,7 +46,7 @@ def test_a_bucket_out_of_reach_is_a_backend_out_of_reach(sqlite_ledger: str, com
 
 
 @pytest.mark.parametrize("status, why", [(403, "access denied"), (501, "S3 answered 501")])
-def test_a_bucket_that_says_no_is_out_of_reach_too(sqlite_ledger: str, status: int, why: str) -> None:
+def test_a_bucket_that_refuses_access_exits_as_unreachable(sqlite_ledger: str, status: int, why: str) -> None:
     class Answering(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
@@ -74,7 +74,7 @@ def test_a_subscription_without_credentials() -> None:
 
 
 @pytest.mark.usefixtures("credentials")
-def test_a_subscription_where_nobody_answers(sqlite_ledger: str) -> None:
+def test_a_subscription_to_an_unreachable_endpoint(sqlite_ledger: str) -> None:
     outcome = holdfast("nodd", "subscribe", "gfs", *ACCOUNT, "--apply", "--endpoint", NOBODY, "--json")
     assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
     assert "EndpointConnectionError" in outcome.json["error_message"]
@@ -127,7 +127,7 @@ def test_a_catalogue_needs_a_directory(sqlite_ledger: str, tmp_path: Path) -> No
     assert file.read_text(encoding="utf-8") == "mine"
 
 
-def test_records_are_asked_for_in_words_that_mean_something(ledger: str, tmp_path: Path) -> None:
+def test_an_unknown_status_or_dataset_is_refused(ledger: str, tmp_path: Path) -> None:
     ask = ("nodd", "records", "--db", ledger)
     assert holdfast(*ask).tells("o records")
     assert holdfast(*ask, "--json").json == []
@@ -154,7 +154,7 @@ def test_the_table_of_records_names_their_jobs(ledger: str) -> None:
         assert holdfast(*ask, "--status", status, "--json").json == []
 
 
-def test_the_doctor_advises_a_command_that_there_is(sqlite_ledger: str) -> None:
+def test_the_doctor_advises_an_existing_command(sqlite_ledger: str) -> None:
     holdfast("nodd", "admit", "--db", sqlite_ledger, stdin=b"garbage")
     [finding] = holdfast("nodd", "doctor", "--db", sqlite_ledger, "--json").json["findings"]
     command = f"holdfast nodd rejected {at(sqlite_ledger)}"

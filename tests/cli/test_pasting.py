@@ -37,7 +37,7 @@ def with_password(url: str) -> str:
 
 
 @pytest.mark.req("G-25")
-def test_the_next_step_of_an_error_is_typed_as_it_stands(ledger: str) -> None:
+def test_the_next_step_of_an_error_can_be_pasted(ledger: str) -> None:
     for mode in ((), ("--json",)):
         said = holdfast("show", "9", "--db", ledger, *mode)
         [command] = commands_in(said.json["context"]["next_step"] if mode else said.err)
@@ -46,7 +46,7 @@ def test_the_next_step_of_an_error_is_typed_as_it_stands(ledger: str) -> None:
 
 
 @pytest.mark.req("G-25")
-def test_each_way_out_of_quarantine_is_typed_as_it_stands(empty_url: str) -> None:
+def test_each_command_out_of_quarantine_can_be_pasted(empty_url: str) -> None:
     """In stage: a grant is asked for, approved and used by the commands that were printed, with words put in."""
     new_store(empty_url, environment="stage").close()
     for arguments in (("submit", "noop"), ("quarantine", "add", "1", "--code", "timeout", "--reason", "it hangs")):
@@ -65,7 +65,7 @@ def test_each_way_out_of_quarantine_is_typed_as_it_stands(empty_url: str) -> Non
 
 
 @pytest.mark.req("K-52")
-def test_a_replay_that_was_stopped_is_continued_by_what_is_printed(ledger_url: str) -> None:
+def test_a_stopped_replay_is_continued_by_the_printed_command(ledger_url: str) -> None:
     failed_jobs(ledger_url)
     begun = holdfast(
         "replay", "--db", ledger_url, "run", *GOES, *DO, "--batch-size", "2", "--stop-after", "1"
@@ -122,7 +122,7 @@ def test_a_schema_is_named_too(pg_url: str) -> None:
 # What is left alone
 
 
-def test_what_came_from_the_environment_comes_from_there_again(history: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_from_the_environment_is_not_repeated_as_a_flag(history: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_URL", history)
     assert holdfast("explain", "2").out.endswith("\n  next: holdfast retry 2\n")
     assert holdfast("show", "9").err.endswith("\nnext:  List jobs with `holdfast jobs`.\n")
@@ -169,7 +169,7 @@ def test_data_is_not_touched(sqlite_ledger: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_the_flag_stands_where_it_belongs(text: str, whole: str) -> None:
+def test_the_flags_of_the_ledger_are_inserted_after_the_command(text: str, whole: str) -> None:
     place = LedgerFlags()
     assert place.text(text) == text
     place.name("--db", "x.db")
@@ -177,7 +177,7 @@ def test_the_flag_stands_where_it_belongs(text: str, whole: str) -> None:
     assert place.text(text) == whole
 
 
-def test_every_command_that_the_source_says_to_type_exists() -> None:
+def test_every_command_suggested_in_the_source_exists() -> None:
     """Each gets the flag, or is one of those that take none: a command that is gone would be neither."""
     without = {
         "audit keygen", "console tokens", "console users", "grant approvers", "grant slip", "machines", "nodd backfill",
@@ -202,7 +202,7 @@ def test_every_command_that_the_source_says_to_type_exists() -> None:
 
 
 @pytest.mark.pg
-def test_a_password_is_never_printed_and_it_is_said_once_what_to_set(
+def test_a_password_is_never_printed_and_the_variable_to_set_is_named_once(
     pg_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = with_password(pg_url)
@@ -236,7 +236,7 @@ def test_a_password_is_never_printed_and_it_is_said_once_what_to_set(
     assert typed(ask.replace("NAME", "ann")).tells("rant 1", "draft")
 
 
-def test_nodd_replay_says_which_variables_are_its_own() -> None:
+def test_nodd_replay_names_its_own_variables() -> None:
     place = LedgerFlags()
     place.name("--db", "postgresql://me:hunter2@db/x")
     assert place.text("`nodd-replay run --continue r`, or `holdfast check`") == (
@@ -270,5 +270,5 @@ def test_nodd_replay_says_which_variables_are_its_own() -> None:
         ("host=db Password = hunter2", True),
     ],
 )
-def test_what_holds_a_password(url: str, *, secret: bool) -> None:
+def test_urls_with_and_without_a_password(url: str, *, secret: bool) -> None:
     assert has_password(url) is secret

@@ -68,7 +68,7 @@ def on_shelf(url: str) -> list[str]:
 
 
 @pytest.mark.req("L-22", "L-25")
-def test_a_run_is_a_rehearsal_unless_it_is_told_otherwise(shop: str) -> None:
+def test_a_run_is_a_rehearsal_by_default(shop: str) -> None:
     with open_store(shop) as store:
         before = everything(store)
     shown = holdfast("procedure", "run", "shelving", *APP, "--root", "r", *SAID, "--db", shop, "--json")
@@ -141,7 +141,7 @@ def test_a_plan_needs_no_ledger_and_parameters_come_from_the_command_line_or_a_f
         assert (value["target"], value["plan"]) == ("shelf:é", shelving.plan_of({"shelf": "é"}))
 
 
-def test_who_types_is_on_record_where_nobody_is_named(shop: str) -> None:
+def test_without_an_operator_the_journal_names_the_user_of_the_command(shop: str) -> None:
     given = ("shelving", "--app", HERE, "--root", "r", "--reason", "why not", "--mode", "REAL_RUN", "--db", shop)
     assert holdfast("procedure", "run", *given).code == 0
     [row, *_] = holdfast("procedure", "show", "r", "--db", shop, "--json").json["journal"]
@@ -159,7 +159,7 @@ def interrupted(url: str, point: str, what: Any = shelving, **params: str) -> No
 
 
 @pytest.mark.req("L-09")
-def test_show_tells_everything_of_a_run_that_was_interrupted(shop: str) -> None:
+def test_show_prints_everything_about_an_interrupted_run(shop: str) -> None:
     interrupted(shop, "after PUT_A", fill, fails="Z")
     value = holdfast("procedure", "show", "r", "--db", shop, "--json").json
     assert list(value) == ["run", "version", "steps", "failure", "trouble", "lease", "grant", "journal"]
@@ -201,7 +201,7 @@ def test_an_interrupted_run_is_resumed_or_undone(shop: str) -> None:
     assert (refused.code, refused.error_code) == (3, "invalid_state_transition")
 
 
-def test_undoing_is_what_was_asked_for_and_exits_with_0(shop: str) -> None:
+def test_undo_exits_with_0(shop: str) -> None:
     interrupted(shop, "after PUT_A")
     undone = holdfast("procedure", "undo", "r", *APP, *SAID, "--db", shop)
     assert (undone.code, on_shelf(shop)) == (0, [])
@@ -276,7 +276,7 @@ def test_the_picture_of_a_step_that_could_not_be_undone(sqlite_url: str) -> None
         NAILED.clear()
 
 
-def test_the_picture_of_a_run_of_which_nothing_was_undone_yet(sqlite_url: str) -> None:
+def test_the_picture_of_a_run_before_its_first_undo(sqlite_url: str) -> None:
     with make(sqlite_url) as store, pytest.raises(Crash):
         run(store, shelving, {"fails": "A"}, root="r", world=crashing("after COMP_A"), **REAL)
     with open_store(sqlite_url) as store:
@@ -356,7 +356,7 @@ def test_bad_input_has_a_code_and_an_exit_code_and_leaves_nothing(sqlite_url: st
         assert everything(store) == before
 
 
-def test_what_exists_is_told_where_something_else_was_named(shop: str) -> None:
+def test_an_unknown_procedure_is_refused_with_the_list_of_procedures(shop: str) -> None:
     context = holdfast("procedure", "run", "x", *APP, "--root", "r", *SAID, "--db", shop, "--json").json["context"]
     assert context["procedures"] == ["registry.build", "registry.dismantle", "shelving"]
     assert "registry.build, registry.dismantle, shelving" in context["next_step"]

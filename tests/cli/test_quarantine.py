@@ -47,7 +47,7 @@ def ids(outcome: Outcome) -> list[int]:
 
 
 @pytest.mark.req("G-21")
-def test_what_was_superseded_is_not_advised_to_be_released(ledger_url: str) -> None:
+def test_no_release_is_advised_for_a_superseded_job(ledger_url: str) -> None:
     with create_store(ledger_url) as store:
         submitted(store, operation="noop")
         add(store, 1, "superseded", operator="ann", reason="job 7 does it now")
@@ -119,7 +119,7 @@ def test_release_one_and_many_and_the_history_of_both(ledger: str) -> None:
 
 
 @pytest.mark.req("K-17")
-def test_where_a_grant_is_needed_its_absence_is_a_refusal(empty_url: str) -> None:
+def test_a_missing_grant_is_refused_where_one_is_needed(empty_url: str) -> None:
     assert holdfast("init", "--env", "prod", "--db", empty_url).code == 0
     assert holdfast("submit", "noop", "--db", empty_url).code == 0
     assert run(empty_url, "add", "1", "--code", "timeout", *MENDED).code == 0
@@ -167,7 +167,7 @@ def test_a_replay_of_quarantined_jobs_says_which_command_releases_them(empty_url
 
 
 @pytest.mark.req("G-21", "G-25")
-def test_a_purge_counts_first_and_says_what_it_did(ledger: str) -> None:
+def test_a_purge_counts_first_and_reports_the_result(ledger: str) -> None:
     assert run(ledger, "purge", "--older-than", "30d").json == {
         "applied": False, "jobs": 0, "older_than_s": 2592000.0,
     }  # fmt: skip
@@ -185,7 +185,7 @@ def test_a_purge_counts_first_and_says_what_it_did(ledger: str) -> None:
     assert shown.out.endswith(f"next: holdfast show {at(ledger)} 1\n")
 
 
-def test_the_words_for_people(sqlite_ledger: str) -> None:
+def test_the_text_output(sqlite_ledger: str) -> None:
     nothing = run(sqlite_ledger, "list", json=False)
     assert nothing.tells("quarantined")
     assert run(sqlite_ledger, "list", "--cancelled", json=False) == nothing
@@ -255,6 +255,6 @@ def test_a_job_that_is_not_there(one_job: str, arguments: list[str]) -> None:
     assert (said.code, said.error_code) == (1, "job_not_found")
 
 
-def test_it_runs_as_a_process_of_its_own(sqlite_ledger: str) -> None:
+def test_it_runs_as_a_process(sqlite_ledger: str) -> None:
     said = process("quarantine", "statistics", "--db", sqlite_ledger, "--json")
     assert (said.code, said.json["total"]) == (0, 0)

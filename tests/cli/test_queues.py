@@ -83,7 +83,7 @@ def test_every_change_of_a_queue_is_journalled_with_who_why_before_and_after(led
     assert holdfast("check", "--db", ledger).code == 0
 
 
-def test_what_was_set_before_it_was_journalled_is_journalled_with_its_removal(ledger: str) -> None:
+def test_a_setting_older_than_its_journal_is_journalled_when_it_is_removed(ledger: str) -> None:
     with open_store(ledger) as store, store.transaction() as transaction:
         transaction.run("limit_queue", queue="default", depth=7)
         transaction.run("pause_queue", queue="default", actor="a", reason="r", now=store.time_parameter())
@@ -108,7 +108,7 @@ def test_stopped_workers_are_listed_on_request(sqlite_ledger: str) -> None:
 @pytest.mark.parametrize(
     "attempts, excused, shown", [(1, 0, "1/3"), (4, 1, "3/3"), (4, 0, "3/3 +1"), (0, 0, "0/3"), (5, 5, "0/3")]
 )
-def test_tries_are_never_more_than_there_are(attempts: int, excused: int, shown: str, sqlite_ledger: str) -> None:
+def test_the_shown_tries_never_exceed_the_budget(attempts: int, excused: int, shown: str, sqlite_ledger: str) -> None:
     from holdfast.explain.values import tries
 
     with open_store(sqlite_ledger) as store, store.transaction() as transaction:
@@ -120,7 +120,7 @@ def test_tries_are_never_more_than_there_are(attempts: int, excused: int, shown:
     assert tries(changed) == shown
 
 
-def test_a_given_back_attempt_is_no_try(sqlite_ledger: str) -> None:
+def test_a_returned_attempt_is_not_counted_as_a_try(sqlite_ledger: str) -> None:
     with open_store(sqlite_ledger) as store, store.transaction() as transaction:
         transaction.jobs.submit([Submission(operation="noop", payload="{}", max_attempts=1)])
         transaction.executions.claim(Lease(owner="w", seconds=60))

@@ -55,7 +55,7 @@ def governed(url: str, environment: str = "dev") -> str:
 
 
 @pytest.mark.req("L-22", "L-25")
-def test_a_build_is_a_dry_run_unless_told_otherwise(empty_url: str, file: str) -> None:
+def test_a_build_is_a_dry_run_by_default(empty_url: str, file: str) -> None:
     url, wanted = governed(empty_url), read_manifest(MANIFEST)
     shown = registry(url, "build", file, "--reason", "release 7", "--json")
     assert shown.code == 0
@@ -89,7 +89,7 @@ def test_a_build_is_a_dry_run_unless_told_otherwise(empty_url: str, file: str) -
 
 
 @pytest.mark.req("L-04", "L-15")
-def test_in_stage_it_takes_a_grant_for_exactly_this(sqlite_url: str, file: str) -> None:
+def test_in_stage_a_build_needs_a_grant_for_exactly_this_manifest(sqlite_url: str, file: str) -> None:
     url = governed(sqlite_url, "stage")
     refused = registry(url, "build", file, *REAL)
     assert (refused.code, refused.error_code) == (3, "REJECT_AUTH_MISSING")
@@ -112,7 +112,7 @@ def test_in_stage_it_takes_a_grant_for_exactly_this(sqlite_url: str, file: str) 
 
 
 @pytest.mark.req("L-08")
-def test_the_run_of_a_build_is_known_to_procedure(sqlite_url: str, file: str) -> None:
+def test_the_run_of_a_build_is_listed_by_procedure(sqlite_url: str, file: str) -> None:
     url = governed(sqlite_url)
     registry(url, "build", file, "--root", "release-7", *REAL)
     shown = holdfast("procedure", "show", "release-7", "--db", url, "--json")
@@ -179,7 +179,7 @@ BAD: dict[str, tuple[str | bytes, int, str, str | None]] = {
 
 @pytest.mark.req("L-13")
 @pytest.mark.parametrize("name", BAD)
-def test_bad_manifests_are_refused_with_the_path_of_what_is_wrong(sqlite_url: str, tmp_path: Path, name: str) -> None:
+def test_bad_manifests_are_refused_with_the_path_of_the_field(sqlite_url: str, tmp_path: Path, name: str) -> None:
     text, code, error, path = BAD[name]
     file = tmp_path / name
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -228,7 +228,7 @@ def test_a_value_is_shown_with_its_history(sqlite_url: str, file: str) -> None:
     assert (missing.code, missing.error_code) == (1, "record_not_found")
 
 
-def test_what_was_changed_is_found(empty_url: str, file: str) -> None:
+def test_a_changed_value_is_found(empty_url: str, file: str) -> None:
     url = governed(empty_url)
     registry(url, "build", file, *REAL)
     by_hand(url, "UPDATE holdfast_collections SET schema = '{}'")
@@ -245,7 +245,7 @@ def test_what_was_changed_is_found(empty_url: str, file: str) -> None:
 
 
 @pytest.mark.req("L-22")
-def test_the_hold_is_thrown_by_anybody_and_lifted_for_a_reason(empty_url: str, file: str) -> None:
+def test_the_hold_is_thrown_without_a_grant_and_lifted_with_a_reason(empty_url: str, file: str) -> None:
     url = governed(empty_url)
     assert registry(url, "hold", "--json").json == {"held": False, "changed": False, "switch": None}
     thrown = registry(url, "hold", "on", "--operator", "bob", "--reason", "an incident", "--json").json
@@ -260,7 +260,7 @@ def test_the_hold_is_thrown_by_anybody_and_lifted_for_a_reason(empty_url: str, f
 
 
 @pytest.mark.req("L-22")
-def test_a_governed_prod_ledger_is_held_and_says_so(sqlite_url: str) -> None:
+def test_a_governed_prod_ledger_is_on_hold_and_reports_it(sqlite_url: str) -> None:
     url = governed(sqlite_url, "prod")
     assert registry(url, "hold").tells("REGISTRATION_HOLD", "on", "default")
     refused = registry(url, "hold", "off", "--reason", "release 7", "--json")

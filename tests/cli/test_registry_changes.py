@@ -38,7 +38,7 @@ def listed(url: str) -> dict[str, tuple[str, str | None]]:
 
 
 @pytest.mark.req("L-16", "L-18")
-def test_a_version_follows_another_and_is_submitted_from_then_on(ledger: str) -> None:
+def test_a_superseding_version_is_submitted_from_then_on(ledger: str) -> None:
     planned = holdfast("registry", "supersede", "ship", "1.0.0", "2.0.0", "--dry-run", *WHY, "--db", ledger, "--json")
     assert planned.code == 0
     assert listed(ledger)["ship@1.0.0"] == ("active", None)
@@ -85,7 +85,7 @@ def test_without_a_registry_a_governed_ledger_takes_nothing(sqlite_url: str) -> 
 
 
 @pytest.mark.req("L-18", "L-20")
-def test_back_to_an_earlier_meaning_and_out_of_use(sqlite_ledger: str) -> None:
+def test_a_value_returns_to_an_earlier_meaning_and_is_retired(sqlite_ledger: str) -> None:
     def ran(*arguments: str) -> str:
         done = holdfast("registry", *arguments, *WHY, "--db", sqlite_ledger)
         assert (done.code, done.err) == (0, "")
@@ -112,7 +112,7 @@ def test_back_to_an_earlier_meaning_and_out_of_use(sqlite_ledger: str) -> None:
 
 
 @pytest.mark.req("L-12", "L-18")
-def test_outside_dev_a_dry_run_says_which_grant_to_ask_for(empty_url: str) -> None:
+def test_outside_dev_a_dry_run_prints_the_request_for_its_grant(empty_url: str) -> None:
     governed(empty_url, environment="stage").close()
     change = ("supersede", "ship", "1.0.0", "2.0.0", *WHY, "--db", empty_url)
     refused = holdfast("registry", *change, "--json")
@@ -249,7 +249,7 @@ def test_a_contract_may_be_yaml(sqlite_ledger: str, tmp_path: Path) -> None:
     )
 
 
-def test_as_a_command_of_its_own(sqlite_ledger: str) -> None:
+def test_it_runs_as_a_process(sqlite_ledger: str) -> None:
     done = process("registry", "supersede", "ship", "1.0.0", "1.1.0", *WHY, "--db", sqlite_ledger)
     assert done.tells("ship@1.0.0", "ship@1.1.0", "grant 2", "evidence:11")
     again = process("registry", "supersede", "ship", "1.1.0", "1.0.0", *WHY, "--db", sqlite_ledger)

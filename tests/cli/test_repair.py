@@ -25,7 +25,7 @@ def count(url: str) -> int:
         return int(n or 0)
 
 
-def test_a_ledger_is_repaired_once_somebody_has_looked(empty_url: str, rich: Rich) -> None:
+def test_a_ledger_is_repaired_under_a_reviewed_plan(empty_url: str, rich: Rich) -> None:
     corrupt(empty_url, rich, "a_version_too_many")
     corrupt(empty_url, rich, "counts_of_nothing")
     shown = holdfast("repair", "--db", empty_url, "--json")
@@ -63,7 +63,7 @@ def test_people_see_what_would_be_done_and_how_to_do_it(empty_url: str, rich: Ri
     assert "somebody else" not in shown.out  # no payload reaches a terminal
 
 
-def test_what_cannot_be_repaired_is_said(empty_url: str, rich: Rich) -> None:
+def test_damage_that_cannot_be_repaired_is_reported(empty_url: str, rich: Rich) -> None:
     corrupt(empty_url, rich, "a_seal_that_was_edited")
     shown = holdfast("repair", "--db", empty_url, "--json")
     assert shown.code == 1
@@ -71,7 +71,7 @@ def test_what_cannot_be_repaired_is_said(empty_url: str, rich: Rich) -> None:
     assert "SEAL 1" in holdfast("repair", "--db", empty_url).out
 
 
-def test_what_is_left_is_named_and_the_rest_is_repaired(empty_url: str, rich: Rich) -> None:
+def test_remaining_damage_is_named_and_the_rest_is_repaired(empty_url: str, rich: Rich) -> None:
     with unguarded(empty_url, rich) as knife:
         knife.run("DELETE FROM holdfast_grants WHERE grant_id = ?", rich.draft_grant)
     corrupt(empty_url, rich, "counts_of_nothing")
@@ -100,5 +100,5 @@ def test_a_ledger_without_its_triggers_can_be_repaired(empty_url: str, rich: Ric
     assert holdfast("jobs", "--db", empty_url, "--json").code == 0
 
 
-def test_there_is_nothing_to_repair_where_there_is_no_ledger(empty_url: str) -> None:
+def test_repair_of_a_missing_ledger_is_refused(empty_url: str) -> None:
     assert holdfast("repair", "--db", empty_url, "--json").error_code == "not_a_ledger"

@@ -134,7 +134,7 @@ def test_the_next_step_of_a_dry_run_that_was_not_saved_is_the_whole_command(ledg
 
 
 @pytest.mark.req("K-64", "K-52")
-def test_looking_changes_nothing(ledger: str, tmp_path: Path) -> None:
+def test_select_inspect_and_dry_run_change_nothing(ledger: str, tmp_path: Path) -> None:
     spec = written(tmp_path, SPEC)
     before = sum_of(ledger)
     for arguments in (
@@ -168,7 +168,7 @@ def test_a_run_is_stopped_and_continued(ledger: str) -> None:
     assert len(journal(ledger)) == 5
 
 
-def test_a_run_is_stopped_from_elsewhere(lite: str) -> None:
+def test_a_run_is_stopped_by_another_process(lite: str) -> None:
     run_id = replay(lite, "run", *GOES, *DO, "--batch-size", "2", "--stop-after", "1", "--json").json["run_id"]
     again = replay(lite, "stop", run_id, "--reason", "enough", "--json")
     assert (again.code, again.error_code) == (3, "invalid_state_transition")
@@ -241,7 +241,7 @@ def _wait(url: str) -> None:
         ("slo_risk", _wait, GOES),
     ],
 )
-def test_a_guard_that_refuses_says_which_it_is(
+def test_a_refusal_names_its_guard(
     sqlite_url: str, guard: str, prepare: Any, arguments: list[str], command: str
 ) -> None:
     if prepare is not _spend:
@@ -287,7 +287,7 @@ def test_in_stage_and_prod_a_grant_is_needed(empty_url: str) -> None:
 
 
 @pytest.mark.req("K-51", "K-55")
-def test_what_a_dry_run_says_of_a_grant_can_be_typed(sqlite_url: str, tmp_path: Path) -> None:
+def test_the_grant_request_of_a_dry_run_can_be_pasted(sqlite_url: str, tmp_path: Path) -> None:
     failed_jobs(sqlite_url, "stage")
     with open_store(sqlite_url) as store:
         fill(store, 2, permanent=True, prefix="q")
@@ -337,7 +337,7 @@ def test_a_run_that_is_interrupted_is_continued(lite: str) -> None:
 # Why, and by whom
 
 
-def test_a_run_names_why(lite: str, tmp_path: Path) -> None:
+def test_a_run_needs_a_reason(lite: str, tmp_path: Path) -> None:
     outcome = replay(lite, "run", *GOES, "--confirm", "--json")
     assert (outcome.code, outcome.error_code) == (2, "bad_input")
     noted = written(tmp_path, SPEC + "  options: {notes: as the ticket says}\n")
@@ -346,7 +346,7 @@ def test_a_run_names_why(lite: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.req("K-64", "K-14")
-def test_the_reason_in_one_word(lite: str, tmp_path: Path) -> None:
+def test_the_replay_reason_comes_from_flag_label_or_mode(lite: str, tmp_path: Path) -> None:
     labelled = written(tmp_path, SPEC.replace("env: dev}", "env: dev, labels: {replay_reason: dlq-drain}}"))
     outcome = replay(lite, "run", "--selection-file", labelled, *DO, "--replay-reason", "test", "--json")
     assert refused(outcome) == (2, "bad_input", "metadata.labels.replay_reason")
@@ -377,7 +377,7 @@ def test_nothing_is_replayed_as_a_test_in_prod(sqlite_url: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     "command", [["run", *GOES], ["run", "--continue", "replay-1"], ["from-spec", "{spec}", "--run"]]
 )
-def test_where_nobody_can_be_asked_a_run_must_be_confirmed(
+def test_without_a_terminal_a_run_must_be_confirmed_by_a_flag(
     lite: str, tmp_path: Path, form: str, command: list[str]
 ) -> None:
     spec = written(tmp_path, SPEC)
@@ -413,7 +413,7 @@ def at_a_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
 
 @pytest.mark.req("K-52")
 @pytest.mark.parametrize("answer, replayed", [(b"y\n", 5), (b"\n", 0)])
-def test_at_a_terminal_it_asks(lite: str, answer: bytes, replayed: int) -> None:
+def test_at_a_terminal_a_run_is_confirmed_by_a_prompt(lite: str, answer: bytes, replayed: int) -> None:
     code, shown = at_a_terminal(["replay", "run", "--db", lite, *GOES, "--reason", "x", "--batch-size", "2"], answer)
     assert "Replay 5 jobs in the dev ledger? [y/N]:" in shown
     assert states_of(lite) == ({"failed": 3, "pending": 5} if replayed else {"failed": 8})
@@ -427,7 +427,7 @@ def test_at_a_terminal_it_asks(lite: str, answer: bytes, replayed: int) -> None:
     assert [line for line in shown.replace("\r", "\n").splitlines() if len(line.rstrip()) > 80] == []
 
 
-def test_what_is_shown_at_a_terminal_fits_eighty_columns(lite: str) -> None:
+def test_the_output_at_a_terminal_fits_eighty_columns(lite: str) -> None:
     code, shown = at_a_terminal(["replay", "select", *SINCE, "--show-examples", "9", "--db", lite], b"")
     assert code == 0
     assert [line for line in shown.splitlines() if len(line.rstrip()) > 80] == []
@@ -473,12 +473,12 @@ def test_inspect_shows_the_jobs_of_a_selection_in_any_state(ledger: str) -> None
     [("99", (1, "job_not_found")), ("0", (1, "job_not_found")), ("9" * 30, (1, "job_not_found")),
      ("replay-none", (1, "record_not_found")), ("٣", (1, "record_not_found"))],
 )  # fmt: skip
-def test_inspect_of_nothing(lite: str, target: str, expected: tuple[int, str]) -> None:
+def test_inspect_without_a_matching_job(lite: str, target: str, expected: tuple[int, str]) -> None:
     outcome = replay(lite, "inspect", target, "--json")
     assert (outcome.code, outcome.error_code) == expected
 
 
-def test_inspect_takes_one_thing(lite: str) -> None:
+def test_inspect_needs_exactly_one_target(lite: str) -> None:
     assert replay(lite, "inspect", "1", *GOES, "--json").error_code == "bad_input"
     assert replay(lite, "inspect", "1", "--show-fields", "a,,b", "--json").error_code == "bad_input"
 
@@ -488,7 +488,7 @@ def test_inspect_takes_one_thing(lite: str) -> None:
 
 
 @pytest.mark.req("K-52", "K-53")
-def test_yaml_says_what_json_says(lite: str) -> None:
+def test_yaml_and_json_have_the_same_content(lite: str) -> None:
     for arguments in (
         ["select", *GOES, "--show-examples", "1"],
         ["inspect", "1"],
@@ -504,14 +504,14 @@ def test_yaml_says_what_json_says(lite: str) -> None:
         assert replay(lite, *arguments, "--json") == as_json
 
 
-def test_two_forms_are_one_too_many(lite: str) -> None:
+def test_two_output_formats_are_refused(lite: str) -> None:
     outcome = replay(lite, "select", "--json", "--output", "yaml")
     assert (outcome.code, outcome.error_code) == (2, "bad_input")
     assert replay(lite, "select", "--output", "xml").error_code == "bad_input"
     assert replay(lite, "select", "--json", "--output", "json", *GOES).code == 0
 
 
-def test_global_flags_stand_anywhere(lite: str) -> None:
+def test_global_flags_are_accepted_anywhere(lite: str) -> None:
     outcome = holdfast("replay", "--db", lite, "--output", "json", "--env", "dev", "select", *GOES)
     assert outcome.json["total"] == 5
     assert holdfast("replay", "--env", "dev", "select", "--env", "dev", "--db", lite, *GOES, "--json").code == 0

@@ -52,7 +52,7 @@ def test_a_spec_says_whether_it_is_run(lite: str, tmp_path: Path) -> None:
     assert replay(lite, "from-spec", wet, *DO, "--json").json["replayed"] == 5
 
 
-def test_which_file_is_meant_must_be_clear(lite: str, tmp_path: Path) -> None:
+def test_two_selection_files_are_refused(lite: str, tmp_path: Path) -> None:
     one, other = written(tmp_path, SPEC, "1.yaml"), written(tmp_path, SPEC, "2.yaml")
     assert replay(lite, "from-spec", "--json").error_code == "bad_input"
     assert replay(lite, "from-spec", one, "--selection-file", other, "--json").error_code == "bad_input"
@@ -124,7 +124,7 @@ def test_a_flag_fills_in_what_the_file_leaves_open(lite: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("what", ["created_at: []", "created_at: 5", "created_at: {start: 5}"])
-def test_a_flag_hides_nothing_that_is_wrong_with_the_file(lite: str, tmp_path: Path, what: str) -> None:
+def test_a_wrong_field_of_the_file_is_refused_although_a_flag_sets_it(lite: str, tmp_path: Path, what: str) -> None:
     file = written(tmp_path, SPEC.replace("created_at: {start: 2020-01-01T00:00:00Z}", what))
     outcome = replay(lite, "select", "--selection-file", file, "--created-before", "2099-01-01T00:00:00Z", "--json")
     assert refused(outcome)[1:] == ("spec_invalid", "spec.filters.created_at" + (".start" if "start" in what else ""))
@@ -333,7 +333,7 @@ def test_the_limits_of_an_overlay_hold(lite: str, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_an_overlay_keeps_what_was_tried_often_out(lite: str, tmp_path: Path) -> None:
+def test_an_overlay_leaves_out_jobs_with_too_many_attempts(lite: str, tmp_path: Path) -> None:
     once = written(tmp_path, json.dumps(overlay(replay_defaults={"max_attempts": 1})), "1.json")
     twice = written(tmp_path, json.dumps(overlay(replay_defaults={"max_attempts": 2})), "2.json")
     answer = replay(lite, "dry-run", *GOES, "--config", once, "--json").json

@@ -55,7 +55,7 @@ def drop_a_trigger(url: str) -> str:
 # init
 
 
-def test_init_makes_a_ledger_and_says_so(empty_url: str) -> None:
+def test_init_creates_a_ledger_and_reports_it(empty_url: str) -> None:
     first = holdfast("init", "--db", empty_url, "--json")
     assert first.code == 0
     expected = {"environment": "dev", "governed": False, "database": dialect_of(empty_url)}
@@ -168,14 +168,14 @@ def test_the_environments_are_those_of_the_store() -> None:
 # migrate
 
 
-def test_migrate_leaves_a_ledger_alone_that_is_up_to_date(ledger: str) -> None:
+def test_migrate_changes_nothing_in_a_current_ledger(ledger: str) -> None:
     assert holdfast("migrate", "--db", ledger, "--json").json == {"applied": [], "rewritten": []}
     assert holdfast("migrate", "--db", ledger).tells("p to date")
     assert holdfast("migrate", "--print-sql", "--db", ledger, "--json").json == {"pending": [], "statements": []}
     assert holdfast("migrate", "--print-sql", "--db", ledger).out == "-- up to date\n"
 
 
-def test_migrate_writes_anew_what_was_taken_away(ledger: str) -> None:
+def test_migrate_restores_dropped_triggers(ledger: str) -> None:
     name = drop_a_trigger(ledger)
     assert holdfast("migrate", "--db", ledger, "--json").json == {"applied": [], "rewritten": [name]}
     assert holdfast("submit", "noop", "--db", ledger).code == 0
@@ -205,7 +205,7 @@ def test_migrate_applies_what_is_missing(ledger: str, monkeypatch: pytest.Monkey
     assert holdfast("migrate", "--db", ledger).tells("p to date")
 
 
-def test_migrate_makes_no_ledger(empty_url: str) -> None:
+def test_migrate_does_not_create_a_ledger(empty_url: str) -> None:
     execute(empty_url, "CREATE TABLE mine (n integer)")
     for command in (["migrate"], ["migrate", "--print-sql"]):
         refused = holdfast(*command, "--db", empty_url, "--json")

@@ -30,7 +30,7 @@ def snapshot(history: str, tmp_path: Path) -> Path:
     return path
 
 
-def test_create_says_what_it_wrote(history: str, tmp_path: Path) -> None:
+def test_create_reports_what_it_wrote(history: str, tmp_path: Path) -> None:
     path = tmp_path / "a.snapshot"
     done = holdfast("snapshot", "create", str(path), "--db", history)
     assert (done.code, done.err) == (0, "")
@@ -45,7 +45,7 @@ def test_create_says_what_it_wrote(history: str, tmp_path: Path) -> None:
     assert second == f"sha256 {holdfast('snapshot', 'verify', str(path), '--json').json['sha256']}"
 
 
-def test_create_says_that_the_ledger_is_broken(history: str, tmp_path: Path) -> None:
+def test_create_reports_a_broken_ledger(history: str, tmp_path: Path) -> None:
     assert holdfast("audit", "head", "--db", history).code == 0
     with open_store(history) as store, store.transaction() as transaction:
         transaction.execute("DELETE FROM holdfast_meta WHERE name = 'seal_head'")
@@ -56,7 +56,7 @@ def test_create_says_that_the_ledger_is_broken(history: str, tmp_path: Path) -> 
     assert answer["broken"] == ["seals_chained"]
 
 
-def test_verify_says_whether_it_is_whole(snapshot: Path) -> None:
+def test_verify_reports_whether_a_snapshot_is_complete(snapshot: Path) -> None:
     done = holdfast("snapshot", "verify", str(snapshot))
     assert (done.code, done.err) == (0, "")
     first, second = done.out.splitlines()
@@ -74,7 +74,7 @@ def test_verify_says_whether_it_is_whole(snapshot: Path) -> None:
 
 
 @pytest.mark.req("K-63")
-def test_restore_makes_the_ledger_and_says_so(snapshot: Path, tmp_path: Path) -> None:
+def test_restore_creates_the_ledger_and_reports_it(snapshot: Path, tmp_path: Path) -> None:
     new = str(tmp_path / "new.db")
     done = holdfast("snapshot", "restore", str(snapshot), "--db", new, "--reason", "the disk died")
     assert (done.code, done.err) == (0, "")
@@ -88,7 +88,7 @@ def test_restore_makes_the_ledger_and_says_so(snapshot: Path, tmp_path: Path) ->
     assert holdfast("migrate", "--db", new, "--json").json == {"applied": [], "rewritten": []}
 
 
-def test_restore_refuses_what_it_should(snapshot: Path, tmp_path: Path, history: str) -> None:
+def test_restore_refuses_a_ledger_with_content(snapshot: Path, tmp_path: Path, history: str) -> None:
     done = holdfast("snapshot", "restore", str(snapshot), "--db", history)
     assert (done.code, done.error_code) == (3, "ledger_not_empty")
     done = holdfast("snapshot", "restore", str(snapshot))
@@ -101,7 +101,7 @@ def test_restore_refuses_what_it_should(snapshot: Path, tmp_path: Path, history:
 
 
 @pytest.mark.req("G-28")
-def test_restore_beside_other_tables_needs_a_word(snapshot: Path, tmp_path: Path) -> None:
+def test_restore_beside_other_tables_needs_a_flag(snapshot: Path, tmp_path: Path) -> None:
     place = str(tmp_path / "mine.db")
     connection = sqlite3.connect(place)
     connection.execute("CREATE TABLE thumbs (path TEXT)")
@@ -113,7 +113,7 @@ def test_restore_beside_other_tables_needs_a_word(snapshot: Path, tmp_path: Path
     assert done.code == 0
 
 
-def test_create_replaces_nothing(snapshot: Path, history: str) -> None:
+def test_create_does_not_replace_a_file(snapshot: Path, history: str) -> None:
     before = snapshot.read_bytes()
     for arguments in ((), ("--json",)):
         done = holdfast("snapshot", "create", str(snapshot), "--db", history, *arguments)
@@ -176,7 +176,7 @@ def test_a_ledger_that_is_not_there_ends_with_four(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bars_are_for_terminals(sqlite_ledger: str, tmp_path: Path) -> None:
+def test_progress_bars_are_shown_on_terminals_only(sqlite_ledger: str, tmp_path: Path) -> None:
     arguments = ("snapshot", "create", str(tmp_path / "a"), "--db", sqlite_ledger)
     assert process(*arguments).err == ""
     assert b"writing" in on_a_terminal("snapshot", "create", str(tmp_path / "b"), "--db", sqlite_ledger)

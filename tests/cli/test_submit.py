@@ -58,7 +58,7 @@ def test_the_same_work_under_the_same_key_is_recorded_once(ledger: str) -> None:
     assert len(holdfast("jobs", "--db", ledger, "--json").json) == 2
 
 
-def test_the_ledgers_own_name_is_refused(ledger: str) -> None:
+def test_the_reserved_client_name_is_refused(ledger: str) -> None:
     refused = holdfast("submit", "noop", "--client", "holdfast", "--key", "999/1", "--db", ledger, "--json")
     assert (refused.code, refused.json["error_code"]) == (2, "bad_input")
     assert refused.json["context"] == {"client": "holdfast", "next_step": refused.json["context"]["next_step"]}
@@ -101,7 +101,7 @@ def test_the_limit_of_the_payload(sqlite_ledger: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1e6", "1.5"])
-def test_a_limit_that_is_none(sqlite_ledger: str, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_an_invalid_limit_is_refused(sqlite_ledger: str, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("HOLDFAST_PAYLOAD_MAX_BYTES", value)
     refused = holdfast("submit", "noop", "--db", sqlite_ledger, "--json")
     assert (refused.code, refused.error_code) == (2, "configuration_invalid")

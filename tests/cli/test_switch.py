@@ -38,7 +38,7 @@ def test_throw_list_and_lift(ledger: str) -> None:
 
 
 @pytest.mark.req("K-55")
-def test_where_a_grant_is_needed_its_absence_is_a_refusal(empty_url: str) -> None:
+def test_a_missing_grant_is_refused_where_one_is_needed(empty_url: str) -> None:
     assert holdfast("init", "--env", "prod", "--db", empty_url).code == 0
     assert run(empty_url, "throw", "replay", *ANN).code == 0  # to stop needs nobody's leave
     refused = run(empty_url, "lift", "replay", *ANN)
@@ -47,7 +47,7 @@ def test_where_a_grant_is_needed_its_absence_is_a_refusal(empty_url: str) -> Non
     assert [switch["state"] for switch in run(empty_url, "list").json] == ["on"]
 
 
-def test_the_words_for_people(sqlite_ledger: str) -> None:
+def test_the_text_output(sqlite_ledger: str) -> None:
     assert run(sqlite_ledger, "list", json=False).tells("o switch")
     assert run(sqlite_ledger, "throw", "operation:x", "--anyway", *ANN, json=False).tells("operation:x", "on", "note")
     again = run(sqlite_ledger, "throw", "operation:x", "--reason", "y", json=False)
@@ -63,7 +63,7 @@ NAMES = ["operation:echo", "operation:noop", "replay", "replay:default", "replay
 
 
 @pytest.mark.req("K-55", "G-25")
-def test_a_name_that_nothing_looks_at_is_refused_with_those_that_there_are(ledger: str) -> None:
+def test_an_unknown_switch_is_refused_with_the_known_names(ledger: str) -> None:
     with open_store(ledger) as store, store.transaction() as transaction:
         transaction.operations.declare({"echo": Declared(queue="slow")})
     for slip, near in (("operation:noob", "operation:noop"), ("replays", "replay"), ("replay:slo", "replay:slow")):
@@ -84,12 +84,12 @@ def test_a_name_that_nothing_looks_at_is_refused_with_those_that_there_are(ledge
     assert run(ledger, "throw", "my-own", *ANN).json["changed"] is True
 
 
-def test_a_dataset_is_known_by_its_jobs_too(sqlite_ledger: str) -> None:
+def test_a_queue_with_jobs_can_be_switched_off(sqlite_ledger: str) -> None:
     assert holdfast("submit", "noop", "--queue", "goes", "--db", sqlite_ledger).code == 0
     assert run(sqlite_ledger, "throw", "replay:goes", *ANN).code == 0
 
 
-def test_of_many_names_the_nearest_and_some_more_are_told(sqlite_ledger: str) -> None:
+def test_of_many_known_names_the_nearest_are_listed(sqlite_ledger: str) -> None:
     with open_store(sqlite_ledger) as store, store.transaction() as transaction:
         transaction.operations.declare({f"op{n:03}": Declared() for n in range(100)})
     said = run(sqlite_ledger, "throw", "operation:op77", *ANN, json=False).err

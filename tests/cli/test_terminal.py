@@ -58,7 +58,7 @@ def evil_ledger(ledger: str) -> str:
         "retry 4", "queues", "workers",
     ],
 )  # fmt: skip
-def test_what_a_ledger_contains_does_not_reach_the_terminal(evil_ledger: str, command: str) -> None:
+def test_control_characters_of_a_ledger_do_not_reach_the_terminal(evil_ledger: str, command: str) -> None:
     assert_harmless(holdfast(*command.split(), "--db", evil_ledger))
 
 
@@ -73,7 +73,7 @@ def test_what_a_ledger_contains_does_not_reach_the_terminal(evil_ledger: str, co
         ["snapshot", "verify", EVIL], ["procedure", "show", EVIL], ["switch", "on", EVIL, "--reason", EVIL],
     ],
 )  # fmt: skip
-def test_what_is_typed_does_not_reach_the_terminal(
+def test_control_characters_of_arguments_do_not_reach_the_terminal(
     evil_ledger: str, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

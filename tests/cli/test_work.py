@@ -78,7 +78,7 @@ def test_a_worker_runs_what_was_submitted(ledger: str, folder: Path) -> None:
         ("shop:operations", True, True, "typed.db"),
     ],
 )
-def test_what_is_given_explicitly_wins_over_the_environment_and_that_over_the_default(
+def test_an_option_wins_over_the_environment_and_that_over_the_default(
     folder: Path, app: str, flag: bool, variable: bool, served: str
 ) -> None:
     names = ("typed.db", "variable.db", "elsewhere.db", "holdfast.db")
@@ -130,13 +130,15 @@ def test_the_first_line_of_a_worker_says_what_it_serves(ledger: str, folder: Pat
         ("exits:ledger", "'exits:ledger': SystemExit: 3"),
     ],
 )
-def test_a_worker_that_cannot_be_loaded_says_so(sqlite_ledger: str, folder: Path, app: str, said: str) -> None:
+def test_an_application_that_cannot_be_loaded_is_reported(
+    sqlite_ledger: str, folder: Path, app: str, said: str
+) -> None:
     outcome = process("worker", app, "--db", sqlite_ledger, "--json", cwd=folder)
     assert (outcome.code, outcome.error_code) == (2, "bad_input")
     assert said in outcome.json["error_message"]
 
 
-def test_an_error_of_the_ledger_that_a_module_makes_is_told_as_it_is(sqlite_ledger: str, folder: Path) -> None:
+def test_an_error_of_the_ledger_in_an_application_keeps_its_code(sqlite_ledger: str, folder: Path) -> None:
     outcome = process("worker", "elsewhere:ledger", "--db", sqlite_ledger, "--json", cwd=folder)
     assert (outcome.code, outcome.error_code) == (2, "url_invalid")
 
@@ -183,7 +185,7 @@ def test_cancel_and_retry(history: str) -> None:
     assert (missing.code, missing.error_code) == (1, "job_not_found")
 
 
-def test_a_command_makes_no_ledger(tmp_path: Path) -> None:
+def test_a_command_does_not_create_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     for command in (["cancel", "1"], ["retry", "1"], ["pause"], ["resume"], ["stalled"], ["recover"]):
         outcome = holdfast(*command, "--db", str(path), "--json")
@@ -191,7 +193,7 @@ def test_a_command_makes_no_ledger(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - the names are the assertion
 
 
-def test_a_paused_queue_gives_out_nothing(ledger: str, folder: Path) -> None:
+def test_no_job_of_a_paused_queue_is_claimed(ledger: str, folder: Path) -> None:
     assert holdfast("pause", "--queue", "default", "--db", ledger, "--json").json == {
         "queue": "default",
         "paused": True,
@@ -204,7 +206,7 @@ def test_a_paused_queue_gives_out_nothing(ledger: str, folder: Path) -> None:
     assert holdfast("show", job_id, "--db", ledger, "--json").json["job"]["state"] == "succeeded"
 
 
-def test_what_a_dead_worker_left_is_listed_and_recovered(ledger: str) -> None:
+def test_jobs_of_a_dead_worker_are_listed_and_recovered(ledger: str) -> None:
     assert holdfast("stalled", "--db", ledger, "--json").json == []
     with create_store(ledger) as store, store.transaction() as transaction:
         transaction.jobs.submit([Submission(operation="noop", payload="{}")])

@@ -110,7 +110,7 @@ def test_jobs_are_listed_by_error_and_time(site: Site, robot: Program) -> None:
     assert robot.get("/jobs", since="0001-01-01T00:00:00+14:00").status_code == 400
 
 
-def test_a_page_that_looked_far_enough_says_where_to_go_on(
+def test_a_page_that_reached_its_bound_gives_the_next_position(
     site: Site, robot: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from holdfast.console import selections
@@ -156,7 +156,7 @@ def test_acts_on_jobs(site: Site, robot: Program) -> None:
     assert robot.post(f"/jobs/{job_id}/retry", {"reason": ""}).status_code == 400
 
 
-def test_what_spans_the_ledger(site: Site, robot: Program) -> None:
+def test_endpoints_about_the_whole_ledger(site: Site, robot: Program) -> None:
     assert robot.post("/queues/default/pause", {"reason": "down"}).json() == {
         "name": "default", "changed": True, "job_id": None,
     }  # fmt: skip
@@ -178,7 +178,7 @@ def test_health_and_readiness_need_no_token_and_no_name(site: Site) -> None:
             assert client.get(API + path, headers={"Host": "10.0.0.7:8420"}).json() == {"status": "ok"}
 
 
-def test_readiness_says_when_the_database_is_away(local_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readiness_reports_an_unreachable_database(local_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     from holdfast.core.errors import StoreUnavailableError
 
     def away() -> Any:
@@ -240,7 +240,7 @@ def test_grants_are_requested_by_programs_and_approved_by_people(prod_site: Site
 @pytest.mark.parametrize(
     "header", ["", "Bearer", "Bearer hf_guess", "Basic YW5uOng=", "Bearer \N{SNOWMAN}", "x" * 9000]
 )
-def test_no_token_no_answer(site: Site, header: str) -> None:
+def test_a_request_without_a_token_is_refused(site: Site, header: str) -> None:
     with site.client() as client:
         headers = [(b"Authorization", header.encode())] if header else []
         answer = client.get(f"{API}/jobs", headers=headers)

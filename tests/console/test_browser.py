@@ -144,7 +144,7 @@ def test_the_overview_follows_the_ledger_without_a_reload_and_can_be_paused(
         assert wrong == []
 
 
-def test_keys_lead_but_never_act(browser: Browser, site: tuple[str, Ledger, Scene]) -> None:
+def test_keyboard_shortcuts_navigate_and_never_act(browser: Browser, site: tuple[str, Ledger, Scene]) -> None:
     address, _, _ = site
     with tab(browser, address) as (page, wrong):
         page.goto("/")

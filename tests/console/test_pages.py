@@ -109,7 +109,7 @@ def test_the_live_parts_are_those_of_the_page(client: tuple[httpx.Client, Scene]
     assert browser.get("/live/none").status_code == 404
 
 
-def test_what_does_not_exist_says_what_to_do_next(client: tuple[httpx.Client, Scene]) -> None:
+def test_a_missing_record_names_the_next_step(client: tuple[httpx.Client, Scene]) -> None:
     browser, scene = client
     wanted = {
         "/jobs/999999": 404, "/jobs/0": 404, f"/jobs/{2**70}": 404, "/grants/77": 404, "/failures/none": 404,

@@ -37,7 +37,7 @@ def test_deploying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("where, words", list(started()), ids=lambda value: value if isinstance(value, str) else "")
-def test_what_is_started_is_a_command_with_these_options(where: str, words: list[str]) -> None:
+def test_each_service_starts_a_command_with_existing_options(where: str, words: list[str]) -> None:
     shown = holdfast(words[0], "--help")
     assert shown.code == 0
     known = set(re.findall(r"--[a-z-]+", shown.out))

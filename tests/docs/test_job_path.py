@@ -105,7 +105,7 @@ def test_the_claim_of_a_ledger_with_limits_is_two_modules_more(
     assert sum(more.values()) <= LIMITED_LINES_MAX, more
 
 
-def test_the_path_of_one_job_has_nothing_of_what_stands_above_the_engine_or_beside_it(path: dict[str, int]) -> None:
+def test_the_path_of_one_job_imports_no_layer_above_or_beside_the_engine(path: dict[str, int]) -> None:
     assert [name for name in path if name.split("/", maxsplit=1)[0].removesuffix(".py") in ELSEWHERE] == []
 
 

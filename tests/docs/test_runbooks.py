@@ -144,7 +144,7 @@ def sections() -> dict[str, str]:
     return {title: text for title, text in zip(found[::2], found[1::2], strict=True) if "```console" in text}
 
 
-def test_each_incident_is_brought_about() -> None:
+def test_each_incident_is_reproduced() -> None:
     assert list(sections()) == list(INCIDENTS)
 
 

@@ -298,7 +298,7 @@ def test_rulings_do_what_they_say_or_say_why_not(ledger: Ledger, clock: VirtualC
     assert refused.value.context == {"job_id": failed, "refusal": "wrong_state"}
 
 
-def test_a_paused_queue_gives_out_nothing(ledger: Ledger, echo: Operation[..., Any]) -> None:
+def test_no_job_of_a_paused_queue_is_claimed(ledger: Ledger, echo: Operation[..., Any]) -> None:
     ledger.submit(echo.call(value=1))
     ledger.pause("talk", reason="maintenance")
     assert drain(ledger) == 0

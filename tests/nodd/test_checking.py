@@ -172,7 +172,7 @@ def test_nothing_is_found_where_nothing_is(bare_url: str) -> None:
 # How it is asked
 
 
-def test_only_some_are_asked(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+def test_only_the_named_invariants_are_checked(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
     url, busy = busy_ledger
     corrupt(url, busy, "a_generation_that_was_left_out")
     found = checked(url, busy_datasets, only=["units_as_announced"])
@@ -195,7 +195,7 @@ def test_it_stops_at_its_limit_and_says_so(busy_ledger: tuple[str, Busy], busy_d
             checked(url, busy_datasets, limit=limit, batch=batch)
 
 
-def test_what_is_no_ledger_is_a_typed_error(empty_url: str, busy_datasets: Datasets) -> None:
+def test_a_database_without_a_ledger_is_a_typed_error(empty_url: str, busy_datasets: Datasets) -> None:
     client = Client(empty_url)
     client.run("CREATE TABLE mine (n integer)")
     client.commit()
@@ -246,7 +246,7 @@ def test_the_guide_shows_the_catalogue() -> None:
     assert table() in GUIDE.read_text(encoding="utf-8"), f"the table should be\n\n{table()}"
 
 
-def test_every_promise_has_a_name_a_meaning_and_a_way_to_be_asked() -> None:
+def test_every_promise_has_a_name_a_meaning_and_a_rule() -> None:
     assert len(BY_NAME) == len(INVARIANTS) == 18
     for one in INVARIANTS:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", one.name)

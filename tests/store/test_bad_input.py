@@ -324,7 +324,7 @@ def test_a_directory_that_may_not_be_entered(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("opener", OPENERS)
-def test_a_port_that_nobody_listens_on(opener: Opener) -> None:
+def test_a_port_without_a_server(opener: Opener) -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]

@@ -157,7 +157,7 @@ def test_a_queue_named_twice_gives_each_job_once(verbs: Verbs) -> None:
     assert claimed(verbs.claim(5, queues=("default", "default"))) == [job_id]
 
 
-def test_a_paused_queue_gives_out_nothing_until_it_is_resumed(verbs: Verbs) -> None:
+def test_no_job_of_a_paused_queue_is_claimed_until_it_is_resumed(verbs: Verbs) -> None:
     red, blue = verbs.submit(queue="red"), verbs.submit(queue="blue")
     with verbs.store.transaction() as transaction:
         transaction.queues.pause("red", actor="operator-1", reason="upstream is down")

@@ -46,7 +46,7 @@ FAULTS = (
         id="repair.failed_round_not_undone",
         meaning="A round of a repair that left something unmended is kept, and the next round comes on top of it.",
         patches=(Patch(REPAIR, "_repaired", "with transaction.savepoint():", "if True:"),),
-        tests=(f"{LEFT}::test_what_no_repair_can_mend_does_not_hold_up_the_rest",),
+        tests=(f"{LEFT}::test_damage_that_cannot_be_repaired_does_not_stop_other_repairs",),
         databases=BOTH,
     ),
     SeededFault(
@@ -68,7 +68,7 @@ FAULTS = (
         id="repair.switch_lifted",
         meaning="A repair turns a switch off whose history is not whole.",
         patches=(Patch(MENDING, "_state_without_journal", "else SwitchState.ON", "else SwitchState.OFF"),),
-        tests=(f"{RECORDS}::test_a_switch_of_which_nobody_can_show_that_it_was_lifted_is_on_again",),
+        tests=(f"{RECORDS}::test_a_switch_without_proof_that_it_was_lifted_is_switched_on",),
         databases=BOTH,
     ),
 )

@@ -155,7 +155,7 @@ COUNTED = (
             ("p.queue = q.value AND p.paused_at IS NOT NULL", "p.queue = q.value AND false"),
             ("p.queue = q AND p.paused_at IS NOT NULL", "p.queue = q AND false"),
         ),
-        tests=(f"{CLAIM}::test_a_paused_queue_gives_out_nothing_until_it_is_resumed",),
+        tests=(f"{CLAIM}::test_no_job_of_a_paused_queue_is_claimed_until_it_is_resumed",),
         databases=BOTH,
     ),
     SeededFault(
