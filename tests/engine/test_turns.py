@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Ledger
+from holdfast import Execution, Ledger
 from holdfast.core.commands import Complete
 from holdfast.core.decide import Move, Refused
 from holdfast.core.machines import JobState
@@ -19,7 +19,9 @@ from holdfast.engine.tasks import ClaimTask, EndTask, Task
 from holdfast.engine.worker.reaper import recover
 from holdfast.engine.world import World
 from holdfast.store import Lease
+from holdfast.store.postgres.watch import ListenWatch
 from holdfast.testing import VirtualClock
+from tests.engine.working import eventually, working
 
 OWNER = "worker-of-the-test"
 
@@ -147,3 +149,28 @@ def test_nothing_is_claimed_while_an_end_waits_for_a_lock(new_postgres_ledger: s
         assert free == [(2,)]
         [(answers, _)] = answered
         assert isinstance(answers[0], Move)
+
+
+def test_a_worker_that_never_sleeps_reads_announcements(
+    new_postgres_ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server keeps what a listener does not read, and refuses every NOTIFY once its queue is full."""
+    done, read_after = 0, []
+
+    class Reading(ListenWatch):
+        def changed(self) -> bool:
+            read_after.append(done)
+            return super().changed()
+
+    with Ledger(new_postgres_ledger) as ledger:
+
+        @ledger.operation("count")
+        def count(run: Execution) -> None:
+            nonlocal done
+            done += 1
+
+        monkeypatch.setattr("holdfast.store.postgres.store.ListenWatch", Reading)
+        ledger.submit_many([count.call()] * 50)
+        with working(ledger, batch_max=1):
+            eventually(lambda: done == 50)
+    assert len({n for n in read_after if 0 < n < 50}) > 10

@@ -165,6 +165,8 @@ class Worker:
             looking = room > 0 and self._due_at is not None and self._due_at <= self._ledger.store.now()
             wait_s = 0.0
             if looking or self._ended:
+                if self._watch and not self._ledger.store.one_writer:
+                    self._woken |= self._watch.changed()  # the server keeps announcements until they are read
                 if looking and self._filled:
                     room = self._share(room)
                 claimed = self._write(room if looking else 0)
