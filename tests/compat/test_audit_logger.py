@@ -124,7 +124,9 @@ def test_transitions_are_the_journals_and_are_not_written_twice(
 
 
 @pytest.mark.req("G-23")
-def test_what_an_operator_did_stands_with_the_transitions(opened: Open, clock: VirtualClock, tmp_path: Path) -> None:
+def test_events_of_an_operator_are_listed_with_the_transitions(
+    opened: Open, clock: VirtualClock, tmp_path: Path
+) -> None:
     queue = opened()
     audit = AuditLogger(queue, tmp_path, clock=clock)
     put(queue, JobStatus.PENDING, "a")
@@ -177,7 +179,7 @@ def test_what_an_operator_did_stands_with_the_transitions(opened: Open, clock: V
 
 
 @pytest.mark.req("G-23")
-def test_the_chain_is_what_it_says(audit: AuditLogger, file: Path) -> None:
+def test_the_hash_chain_can_be_recomputed(audit: AuditLogger, file: Path) -> None:
     report = audit.verify()
     assert (bool(report), report.events, report.problems) == (True, 6, ())
     previous = GENESIS
@@ -240,7 +242,7 @@ def test_tampering_is_found_and_located(audit: AuditLogger, file: Path, kind: st
 
 @pytest.mark.req("G-23")
 @pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.slow)])
-def test_any_byte_and_any_order_counts(audit: AuditLogger, file: Path, step: int) -> None:
+def test_any_changed_byte_and_any_other_order_is_found(audit: AuditLogger, file: Path, step: int) -> None:
     whole = file.read_bytes()
     lines = whole.splitlines(keepends=True)
     ends = [sum(map(len, lines[:n])) for n in range(1, 7)]
@@ -259,7 +261,7 @@ def test_any_byte_and_any_order_counts(audit: AuditLogger, file: Path, step: int
 
 
 @pytest.mark.req("G-23")
-def test_files_and_the_head_count_too(ledger: Ledger, tmp_path: Path, clock: VirtualClock) -> None:
+def test_a_changed_file_or_head_is_found(ledger: Ledger, tmp_path: Path, clock: VirtualClock) -> None:
     whole = tmp_path / "whole"
     audit = AuditLogger(ledger, whole, clock=clock, file_bytes_max=900)
     for n in range(1, 10):

@@ -26,7 +26,7 @@ def _submit(store: Store[object], *submissions: Submission) -> list[int]:
 
 
 @pytest.mark.req("K-11", "K-32", "G-29")
-def test_it_leases_what_is_named_and_nothing_else(store: Store[object], ledger_url: str, clock: VirtualClock) -> None:
+def test_claim_these_leases_only_the_named_jobs(store: Store[object], ledger_url: str, clock: VirtualClock) -> None:
     due = Submission(operation="noop", payload="{}")
     later = Submission(operation="noop", payload="{}", run_at=clock.after(1))
     elsewhere = Submission(operation="noop", payload="{}", queue="elsewhere")

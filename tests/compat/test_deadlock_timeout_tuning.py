@@ -36,7 +36,7 @@ def test_deadlock_timeout_tuning(
 
 
 @pytest.mark.req("G-14", "G-15")
-def test_silence_is_counted_from_the_latest_heartbeat(opened: Open, clock: VirtualClock) -> None:
+def test_a_timeout_is_counted_from_the_latest_heartbeat(opened: Open, clock: VirtualClock) -> None:
     queue = opened(lease_s=600)
     impatient = DeadlockDetector(queue, timeout_seconds=60)
     put(queue, JobStatus.RUNNING, "a")

@@ -104,7 +104,7 @@ def test_marking_a_running_job_as_running_does_not_make_it_yours(
 
 
 @pytest.mark.req("G-29", "G-18")
-def test_fetching_only_looks(queue: IdempotentJobQueue, ledger_url: str) -> None:
+def test_fetch_pending_changes_nothing(queue: IdempotentJobQueue, ledger_url: str) -> None:
     queue.enqueue(job("a"))
     before = everything(ledger_url)
     assert [row["job_id"] for row in queue.fetch_pending()] == ["a"]
@@ -134,7 +134,7 @@ def test_higher_priorities_go_first_then_earlier_times(queue: IdempotentJobQueue
 
 
 @pytest.mark.req("G-18")
-def test_looking_goes_through_all_pages(
+def test_a_listing_reads_all_pages(
     queue: IdempotentJobQueue, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.compat.jobs._PAGE", 3)

@@ -162,7 +162,7 @@ def test_a_delay_is_kept_even_on_the_same_day(queue: IdempotentJobQueue, clock: 
     queue.mark_running("a", idempotent=False)
 
 
-def test_a_paused_queue_gives_nothing_out(queue: IdempotentJobQueue) -> None:
+def test_no_job_of_a_paused_queue_is_fetched_or_claimed(queue: IdempotentJobQueue) -> None:
     queue.enqueue(job("a"))
     with queue.store.transaction() as transaction:
         transaction.queues.pause("compat", actor="ada", reason="maintenance")
@@ -235,7 +235,7 @@ def test_bad_numbers_and_times_are_refused(queue: IdempotentJobQueue) -> None:
     assert queue.get_job("a")["status"] is JobStatus.FAILED
 
 
-def test_a_ledger_that_cannot_be_had_is_a_typed_error(sqlite_url: str) -> None:
+def test_a_ledger_that_cannot_be_opened_is_a_typed_error(sqlite_url: str) -> None:
     for lease_s in (0, -1, math.nan, math.inf):
         with pytest.raises(InputError):
             IdempotentJobQueue(sqlite_url, lease_s=lease_s)
@@ -245,7 +245,7 @@ def test_a_ledger_that_cannot_be_had_is_a_typed_error(sqlite_url: str) -> None:
         IdempotentJobQueue(f"{sqlite_url}/no/such/directory/ledger.db")
 
 
-def test_opening_does_not_mend_what_was_tampered_with(sqlite_url: str) -> None:
+def test_opening_does_not_repair_a_tampered_ledger(sqlite_url: str) -> None:
     IdempotentJobQueue(sqlite_url).close()
     rows(sqlite_url, "DROP TRIGGER holdfast_jobs_move")
     with pytest.raises(EnforcementDriftError) as caught:
@@ -253,7 +253,7 @@ def test_opening_does_not_mend_what_was_tampered_with(sqlite_url: str) -> None:
     assert caught.value.context == {"differs": ["holdfast_jobs_move"]}
 
 
-def test_work_of_others_in_its_queue_is_named_and_stays(queue: IdempotentJobQueue, ledger_url: str) -> None:
+def test_jobs_of_another_client_in_the_queue_are_refused_and_stay(queue: IdempotentJobQueue, ledger_url: str) -> None:
     with queue.store.transaction() as transaction:
         transaction.jobs.submit([Submission(operation="noop", payload="{}", queue="compat", client="web")], actor="web")
     with pytest.raises(InputError) as caught:

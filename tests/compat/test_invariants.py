@@ -84,7 +84,7 @@ def violations(orchestrator: Orchestrator) -> list[str]:
 
 
 @pytest.mark.req("G-06", "G-07", "G-16")
-def test_whatever_the_queue_does_breaks_nothing(ledger_url: str) -> None:
+def test_random_histories_break_no_invariant(ledger_url: str) -> None:
     names = [f"job-{n}" for n in range(30)]
     with IdempotentJobQueue(ledger_url) as queue:
         for name in names:
@@ -102,7 +102,7 @@ def test_whatever_the_queue_does_breaks_nothing(ledger_url: str) -> None:
 
 
 @pytest.mark.req("G-07", "G-16")
-def test_what_retention_drops_is_no_violation(
+def test_data_dropped_by_retention_is_no_violation(
     orchestrator: Orchestrator, queue: IdempotentJobQueue, ledger_url: str, clock: VirtualClock
 ) -> None:
     done = [ledger_id(ledger_url, str(status)) for status in (SUCCEEDED, QUARANTINED)]
@@ -116,7 +116,7 @@ def test_what_retention_drops_is_no_violation(
     assert validate_database_integrity(queue) == []
 
 
-def test_the_jobs_of_others_are_their_own(
+def test_jobs_of_other_clients_are_not_checked(
     orchestrator: Orchestrator, queue: IdempotentJobQueue, ledger_url: str
 ) -> None:
     with Ledger(ledger_url) as ledger:
@@ -133,7 +133,7 @@ def test_the_jobs_of_others_are_their_own(
 
 
 @pytest.mark.req("G-06", "G-07")
-def test_a_running_job_that_nobody_works_on_is_told(orchestrator: Orchestrator) -> None:
+def test_a_running_job_without_a_worker_is_reported(orchestrator: Orchestrator) -> None:
     assert violations(orchestrator) == []
     assert StateMachineInvariants.check_running_jobs_have_workers(orchestrator)
     orchestrator._active_jobs_map["pending"] = None  # more than runs is no harm
@@ -225,7 +225,7 @@ PLANTED = {
 
 
 @pytest.mark.req("G-06", "G-07")
-def test_what_went_round_the_ledger_is_told(
+def test_a_change_made_outside_the_ledger_is_reported(
     orchestrator: Orchestrator, queue: IdempotentJobQueue, ledger_url: str
 ) -> None:
     for name, planted in PLANTED.items():
@@ -289,7 +289,7 @@ def _schema(path: str, text: str) -> None:
 
 
 @pytest.mark.req("G-16", "G-24")
-def test_damage_is_told_row_by_row_and_on_load(
+def test_damage_is_reported_for_each_row_and_on_load(
     orchestrator: Orchestrator,
     queue: IdempotentJobQueue,
     opened: Open,
@@ -323,7 +323,7 @@ def test_damage_is_told_row_by_row_and_on_load(
 
 
 @pytest.mark.req("G-16")
-def test_a_payload_may_be_gone_only_at_the_end(
+def test_a_missing_payload_is_accepted_only_for_ended_jobs(
     orchestrator: Orchestrator, queue: IdempotentJobQueue, ledger_url: str
 ) -> None:
     with cut(ledger_url) as knife:
@@ -334,7 +334,7 @@ def test_a_payload_may_be_gone_only_at_the_end(
 
 
 @pytest.mark.req("G-16")
-def test_two_jobs_of_one_id_are_told(
+def test_two_jobs_with_one_id_are_reported(
     orchestrator: Orchestrator, queue: IdempotentJobQueue, opened: Open, ledger_url: str
 ) -> None:
     first = ledger_id(ledger_url, "failed")

@@ -149,7 +149,7 @@ def test_threads_that_share_a_queue_tell_their_claims_apart_by_token(
 
 @pytest.mark.req("G-10", "G-29", "K-32", "K-64")
 @pytest.mark.parametrize("how", ["claim", "mark_running"])
-def test_of_many_who_want_one_job_one_gets_it(opened: Open, ledger_url: str, how: str) -> None:
+def test_of_many_workers_that_claim_one_job_one_gets_it(opened: Open, ledger_url: str, how: str) -> None:
     queues = [opened() for _ in range(8)]
     names = [f"job-{n}" for n in range(10)]
     for name in names:

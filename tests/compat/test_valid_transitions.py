@@ -120,7 +120,7 @@ def test_quarantined_to_pending_needs_a_grant(queue: IdempotentJobQueue, ledger_
 
 
 @pytest.mark.req("G-18", "G-17", "G-24")
-def test_a_life_is_seen_in_rows_and_counts(
+def test_rows_and_counts_follow_the_states_of_a_job(
     queue: IdempotentJobQueue, other: IdempotentJobQueue, clock: VirtualClock
 ) -> None:
     for name in ("a", "b", "c", "d"):

@@ -126,7 +126,7 @@ def test_every_command_to_a_job_in_every_state(state: JobState, command: str) ->
 
 @pytest.mark.req("X-03")
 @pytest.mark.parametrize("case", [pair for pair, answer in FROM_OUTSIDE.items() if answer == "no-op"])
-def test_asking_for_the_state_a_job_has_is_a_move_of_nothing(case: tuple[str, str]) -> None:
+def test_a_request_for_the_current_state_is_an_empty_move(case: tuple[str, str]) -> None:
     state, command = case
     assert decide(job(JobState(state)), OUTSIDE[command], NOW) == Move()
 
@@ -169,7 +169,7 @@ def test_a_job_is_claimed_when_it_is_due(delay: timedelta, answer: str | None) -
     ],
 )
 @pytest.mark.parametrize("command", [ask.Retry(SOON), ask.Replay("backfill", SOON)], ids=["retry", "replay"])
-def test_a_failed_job_is_put_back_within_its_whole_budget(
+def test_a_failed_job_is_retried_if_it_has_attempts_left(
     command: ask.Retry | ask.Replay, budget: Budget, allowed: bool
 ) -> None:
     failed = job(JobState.FAILED, **fields_of(budget))
@@ -185,7 +185,7 @@ def test_a_failed_job_is_put_back_within_its_whole_budget(
 
 
 @pytest.mark.req("K-14")
-def test_a_replay_has_a_reason_that_is_managed() -> None:
+def test_a_replay_needs_a_known_reason() -> None:
     assert {"dlq-drain", "incident", "backfill", "test"} == REPLAY_REASONS
     for reason in REPLAY_REASONS:
         assert decision(job(JobState.FAILED), ask.Replay(reason)) == "JOB replay: failed → pending"
@@ -236,7 +236,7 @@ def test_a_release_names_its_operator_its_reason_and_its_grant(
 
 
 @pytest.mark.req("K-17")
-def test_a_release_has_no_budget_to_keep() -> None:
+def test_a_release_is_allowed_when_all_attempts_are_used() -> None:
     spent = job(JobState.QUARANTINED, attempts=10)
     assert decision(spent, governed.Release("ann", "repaired", 4)) == "JOB release: quarantined → pending"
 
@@ -367,7 +367,7 @@ def test_a_lease_ends_with_its_last_tick() -> None:
 
 
 @pytest.mark.req("X-05", "K-12")
-def test_what_a_worker_writes_names_its_token_and_asks_for_a_live_lease() -> None:
+def test_a_write_of_a_worker_needs_its_token_and_a_live_lease() -> None:
     in_progress = attempt(ExecutionStatus.IN_PROGRESS)
     assert moved(in_progress, ask.Complete(TOKEN, '{"n":1}')) == Move(
         steps=(
@@ -391,7 +391,7 @@ def test_what_a_worker_writes_names_its_token_and_asks_for_a_live_lease() -> Non
 
 
 @pytest.mark.req("M-09")
-def test_finishing_what_is_committed_asks_for_no_live_lease() -> None:
+def test_finishing_a_committed_attempt_needs_no_live_lease() -> None:
     committed = attempt(ExecutionStatus.COMMITTED, expired=True)
     steps = (
         Step("EXECUTION", TOKEN, "finish", "COMMITTED", "DONE", 1, 2),
@@ -424,7 +424,7 @@ TARGETS = {"retry": "pending", "expire": "pending", "fail": "failed", "quarantin
 
 @pytest.mark.req("X-06", "K-13", "K-14", "K-18", "K-19", "M-05")
 @pytest.mark.parametrize("budget, with_retry, without_retry, when_lost", BUDGETS)
-def test_what_a_failure_makes_of_a_job_follows_from_its_budget(
+def test_the_state_after_a_failure_follows_from_the_attempts_left(
     budget: Budget, with_retry: str, without_retry: str, when_lost: str
 ) -> None:
     def failure(event: str, *, retry_at: bool) -> Move:
@@ -461,7 +461,7 @@ def test_what_a_failure_makes_of_a_job_follows_from_its_budget(
 
 
 @pytest.mark.parametrize("lost", [None, 0, 1])
-def test_the_first_two_lost_leases_are_excused_whatever_is_left(lost: int | None) -> None:
+def test_the_first_two_lost_leases_are_excused(lost: int | None) -> None:
     held = attempt(ExecutionStatus.IN_PROGRESS, expired=True, max_attempts=1, replay_attempts=0, lost=lost)
     answer = moved(held, ask.Expire(SOON))
     assert (answer.steps[1].event, answer.excused, answer.lost, answer.run_at) == ("expire", True, True, SOON)
@@ -509,7 +509,7 @@ def test_a_lease_given_back_is_excused_and_costs_nothing() -> None:
 
 
 @pytest.mark.req("K-20", "X-06")
-def test_no_answer_but_a_claim_changes_how_many_attempts_there_were() -> None:
+def test_only_a_claim_changes_the_number_of_attempts() -> None:
     """A move has no way to say so: attempts are not among its facts, and only a claim makes an execution."""
     assert "attempts" not in Move.__struct_fields__
     births = []
@@ -555,7 +555,7 @@ def test_every_event_of_a_grant(state: GrantState, event: str) -> None:
     assert decision(grant(state, expires_at=NOW), command) == GRANTS_TOO_LATE.get((state, event), "wrong_state")
 
 
-def test_nobody_approves_their_own_request_unless_that_is_allowed() -> None:
+def test_a_requester_approves_its_own_request_only_if_allowed() -> None:
     draft = grant(GrantState.DRAFT, requested_by="ann")
     assert decision(draft, governed.GrantEvent("approve", "ann")) == "self_approval"
     assert (
@@ -676,13 +676,13 @@ def test_an_answer_has_at_most_one_step_of_a_machine_and_finds_it() -> None:
     assert move.step(GRANT) is None
 
 
-def test_the_same_question_has_the_same_answer() -> None:
+def test_decide_is_deterministic() -> None:
     record = attempt(ExecutionStatus.IN_PROGRESS)
     assert decide(record, ask.Complete(TOKEN), NOW) == decide(record, ask.Complete(TOKEN), NOW)
     assert execution() == execution()
 
 
-def test_what_is_asked_judged_and_answered_is_frozen() -> None:
+def test_commands_records_and_decisions_are_frozen() -> None:
     """A record is what one row said at one moment: nothing may change it on its way to the store."""
     kinds = {
         kind

@@ -46,7 +46,7 @@ VECTOR_DIGEST = "2ab1f90bc57322438186f967613290824c704664d516ca3feec96f01eb99e65
 
 
 @pytest.mark.req("L-17")
-def test_the_published_vector_comes_out_to_the_byte() -> None:
+def test_the_published_test_vector_is_reproduced_exactly() -> None:
     assert canonical({**VECTOR, "cser": "v1"}) == VECTOR_TEXT
     assert cser_digest(VECTOR) == VECTOR_DIGEST
     assert digest({**VECTOR, "cser": "v1"}) == VECTOR_DIGEST
@@ -168,7 +168,7 @@ FOREIGN: list[tuple[Any, str]] = [
 
 @pytest.mark.req("L-17")
 @pytest.mark.parametrize("value, message", FOREIGN, ids=[message for _, message in FOREIGN])
-def test_what_json_cannot_carry_exactly_is_refused(value: Any, message: str) -> None:
+def test_a_value_that_json_cannot_represent_is_refused(value: Any, message: str) -> None:
     with pytest.raises(PayloadNotJsonError) as caught:
         canonical(value)
     assert str(caught.value) == message
@@ -243,7 +243,7 @@ def test_bad_json_from_outside_is_a_typed_error(text: str | bytes, error: type[I
     assert caught.value.exit_code == 2
 
 
-def test_what_comes_from_outside_may_be_as_large_as_the_limit() -> None:
+def test_input_may_be_as_large_as_the_limit() -> None:
     assert loads('"é"', size_max=4) == "é"
     with pytest.raises(PayloadTooLargeError) as caught:
         loads('"é"', size_max=3)
@@ -251,7 +251,7 @@ def test_what_comes_from_outside_may_be_as_large_as_the_limit() -> None:
 
 
 @pytest.mark.parametrize("text", ['"\ud800"', '"\\ud800"', b'"\\ud800"', b'"\xed\xa0\x80"'])
-def test_half_a_character_from_outside_never_becomes_a_payload(text: str | bytes) -> None:
+def test_an_unpaired_surrogate_in_input_is_refused(text: str | bytes) -> None:
     with pytest.raises(PayloadNotJsonError):
         payload_text(loads(text))
 
@@ -328,7 +328,7 @@ def test_a_whole_number_has_one_text_whatever_its_type(number: int) -> None:
 
 
 @given(VALUES)
-def test_both_ways_to_write_agree(value: Any) -> None:
+def test_both_encoders_write_the_same_text(value: Any) -> None:
     assert canonical(value) == digest_module._write(value)
 
 

@@ -189,14 +189,14 @@ def test_the_named_errors_keep_the_bases_that_callers_catch() -> None:
 
 
 @pytest.mark.parametrize("kind", TREE)
-def test_an_error_survives_the_way_from_another_process(kind: type[HoldfastError]) -> None:
+def test_an_error_keeps_its_fields_when_pickled(kind: type[HoldfastError]) -> None:
     error = pickle.loads(pickle.dumps(kind("m", context={"n": 1}, next_step="Do this.")))  # noqa: S301 - our own bytes
     assert type(error) is kind
     assert error.as_dict() == kind("m", context={"n": 1}, next_step="Do this.").as_dict()
 
 
 @pytest.mark.parametrize("kind", GOVERNANCE)
-def test_an_error_of_governance_has_the_code_of_its_rule_also_after_the_way_from_another_process(
+def test_an_error_of_governance_keeps_the_code_of_its_rule_when_pickled(
     kind: type[GovernanceError],
 ) -> None:
     error = kind("m", code="REJECT_AUTH_EXPIRED", context={"n": 1}, next_step="Do this.")

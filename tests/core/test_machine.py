@@ -144,7 +144,7 @@ def test_a_flawed_table_is_refused_when_it_is_declared(flaw: str) -> None:
 @pytest.mark.parametrize(
     "path", ["", "here", "→", "here →", "→ here", "here → → end", "here → ∅", "∅ → here → ∅", "here -> end"]
 )
-def test_what_is_not_a_path_is_refused(path: str) -> None:
+def test_a_text_that_is_not_a_path_is_refused(path: str) -> None:
     with pytest.raises(MachineError) as caught:
         declared(*SOUND, ("odd", path))
     assert str(caught.value) == f"M.odd: {path!r} is not a path"
@@ -334,7 +334,7 @@ def test_the_table_has_no_machine_but_these() -> None:
 
 
 @pytest.mark.req("X-01", "K-16", "K-17")
-def test_what_is_final_and_what_is_governed() -> None:
+def test_final_states_and_governed_edges() -> None:
     assert {name: set(machine.final) for name, machine in MACHINES.items()} == {
         "JOB": {"succeeded", "quarantined"},
         "EXECUTION": {"DONE", "ABORTED"},
@@ -371,7 +371,7 @@ def test_the_states_are_words_that_a_person_can_read() -> None:
     assert (set(STEP.states), set(SWITCH.states)) == (set(StepState), set(SwitchState))
 
 
-def test_which_executions_are_open_and_which_are_committed() -> None:
+def test_open_and_committed_statuses_of_an_execution() -> None:
     assert {ExecutionStatus.LEASED, ExecutionStatus.IN_PROGRESS, ExecutionStatus.COMMITTED} == OPEN
     assert {ExecutionStatus.COMMITTED, ExecutionStatus.DONE} == COMMITTED
 

@@ -79,7 +79,7 @@ HISTORIES: dict[str, tuple[list[Execution], list[Ruling], str]] = {
 
 @pytest.mark.req("M-02", "M-04", "X-07")
 @pytest.mark.parametrize("history", HISTORIES)
-def test_a_history_adds_up_to_a_state(history: str) -> None:
+def test_a_history_projects_to_a_state(history: str) -> None:
     executions, rulings, state = HISTORIES[history]
     assert project(executions, rulings) == state
     assert isinstance(project(executions, rulings), JobState)

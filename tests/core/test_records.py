@@ -29,25 +29,25 @@ MOMENTS = st.builds(
         (datetime(2030, 1, 2, 3, 4, 5, 6, timezone(timedelta(hours=5, minutes=45))), "2030-01-01T21:19:05.000006Z"),
     ],
 )
-def test_a_moment_has_one_text(moment: datetime, text: str) -> None:
+def test_a_time_has_one_text(moment: datetime, text: str) -> None:
     assert time_text(moment) == text
     assert time_from(text) == moment
 
 
-def test_a_moment_without_a_zone_is_refused() -> None:
+def test_a_time_without_a_zone_is_refused() -> None:
     with pytest.raises(BrokenError, match="a time without a zone"):
         time_text(datetime(2030, 1, 2))  # noqa: DTZ001 - that is the mistake
 
 
 @given(MOMENTS, MOMENTS)
-def test_the_order_of_texts_is_the_order_of_moments(one: datetime, other: datetime) -> None:
+def test_texts_sort_like_their_times(one: datetime, other: datetime) -> None:
     assert (time_text(one) < time_text(other)) == (one < other)
     assert time_from(time_text(one)) == one
     assert time_from(time_text(one)).utcoffset() == timedelta(0)
 
 
 @pytest.mark.req("X-06")
-def test_a_job_has_five_attempts_and_five_more_for_replays_unless_told_otherwise() -> None:
+def test_a_job_has_five_attempts_and_five_replays_by_default() -> None:
     assert (MAX_ATTEMPTS, REPLAY_ATTEMPTS) == (5, 5)
 
 
@@ -57,7 +57,7 @@ def test_a_job_has_five_attempts_and_five_more_for_replays_unless_told_otherwise
     [(0, 0, 0, True, True), (4, 0, 4, True, True), (5, 0, 5, False, True), (5, 1, 4, True, True),
      (9, 0, 9, False, True), (10, 0, 10, False, False), (12, 2, 10, False, False), (12, 8, 4, True, True)],
 )  # fmt: skip
-def test_what_is_spent_and_what_is_left(
+def test_used_attempts_and_attempts_left(
     attempts: int, excused: int, spent: int, may_retry: bool, may_replay: bool
 ) -> None:
     record = job(attempts=attempts, excused=excused)

@@ -161,7 +161,7 @@ def test_a_secret_of_every_kind_is_removed(kind: str) -> None:
         "2026-11-16T05:58:13.093887249+00:00 worker-7f3a", "SKU SK12 and AKIA", "a: b, c: d", "x < 3 and y > 4",
     ],
 )  # fmt: skip
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_text_without_a_secret_stays(text: str) -> None:
     assert redacted(text) == text
 
 

@@ -154,7 +154,7 @@ def test_a_child_that_is_forked_while_another_thread_opens_the_ledger_opens_it_t
     assert noted(notes) == ["parent", "child"]
 
 
-def test_a_dead_writer_leaves_no_turn_to_the_children_it_forked(
+def test_the_write_lock_of_a_dead_writer_does_not_stay_with_its_children(
     forks: ForkServer, sqlite_url: str, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"

@@ -172,7 +172,7 @@ def test_a_gc_that_is_killed_leaves_a_clean_ledger_and_the_next_one_ends_it(
 
 @pytest.mark.req("W-07", "X-09")
 @pytest.mark.parametrize("dialect", ["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
-def test_clients_that_repeat_their_keys_beside_gcs_are_told_the_truth(
+def test_clients_that_repeat_their_keys_during_gc_get_correct_answers(
     server: ForkServer, template: Template, tmp_path: Path
 ) -> None:
     """Two clients and three gcs, each a process of its own: everything is dropped once, and nothing is done again."""

@@ -114,5 +114,7 @@ def fail_at(folder: Path, call: str, error: str, n: int | None) -> set[str]:
         pytest.param("ENOSPC", None, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],
 )
-def test_a_disk_that_fails_is_told_and_loses_no_answer(call: str, error: str, n: int | None, folder: Path) -> None:
+def test_a_failing_disk_is_reported_and_loses_no_acknowledged_job(
+    call: str, error: str, n: int | None, folder: Path
+) -> None:
     assert fail_at(folder, call, error, n) != set()

@@ -87,7 +87,9 @@ def sample(server: ForkServer, directory: Path, by: str, n: int | None, role: st
 
 @pytest.mark.req("M-09", "M-11", "M-12", "M-20", "M-21", "W-01")
 @pytest.mark.parametrize("one_in", [4, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_kill_at_any_statement_leaves_every_answer_true(server: ForkServer, directory: Path, one_in: int) -> None:
+def test_a_kill_at_any_statement_keeps_every_acknowledged_answer(
+    server: ForkServer, directory: Path, one_in: int
+) -> None:
     make_template(directory)
     points = sample(server, directory, "statement", None)
     assert len(points) >= 50
@@ -95,7 +97,7 @@ def test_a_kill_at_any_statement_leaves_every_answer_true(server: ForkServer, di
 
 
 @pytest.mark.req("M-09", "M-11", "M-12", "M-20", "M-21", "W-01")
-def test_a_kill_within_a_statement_leaves_every_answer_true(server: ForkServer, directory: Path) -> None:
+def test_a_kill_within_a_statement_keeps_every_acknowledged_answer(server: ForkServer, directory: Path) -> None:
     make_template(directory)
     kill_at_each(server, directory, "opcode", sample(server, directory, "opcode", 12))
 
@@ -103,7 +105,7 @@ def test_a_kill_within_a_statement_leaves_every_answer_true(server: ForkServer, 
 @pytest.mark.slow
 @pytest.mark.req("M-09", "M-11", "M-12", "M-20", "M-21", "W-01")
 @pytest.mark.parametrize("by, n", [("trigger", None), ("opcode", 1500)])
-def test_a_kill_at_any_trigger_or_opcode_leaves_every_answer_true(
+def test_a_kill_at_any_trigger_or_opcode_keeps_every_acknowledged_answer(
     server: ForkServer, directory: Path, by: str, n: int | None
 ) -> None:
     make_template(directory)
@@ -123,10 +125,10 @@ def create_and_kill(server: ForkServer, directory: Path, points: list[int]) -> N
         run.remove()
 
 
-def test_a_ledger_whose_making_was_killed_can_be_made_again(server: ForkServer, directory: Path) -> None:
+def test_a_ledger_whose_creation_was_killed_can_be_created_again(server: ForkServer, directory: Path) -> None:
     create_and_kill(server, directory, sample(server, directory, "statement", 10, "create"))
 
 
 @pytest.mark.slow
-def test_a_ledger_whose_making_was_killed_anywhere_can_be_made_again(server: ForkServer, directory: Path) -> None:
+def test_a_ledger_whose_creation_was_killed_anywhere_can_be_created_again(server: ForkServer, directory: Path) -> None:
     create_and_kill(server, directory, sample(server, directory, "statement", None, "create"))

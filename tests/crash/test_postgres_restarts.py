@@ -195,7 +195,7 @@ def test_the_first_submit_after_a_restart_succeeds_whatever_the_pool_still_holds
     assert ledger.submit(COUNT, {"key": "first"}, client=CLIENT, key="first").is_new
 
 
-def test_opening_a_ledger_waits_for_nobody_and_locks_nobody_out(ledger: Ledger, new_postgres_ledger: str) -> None:
+def test_opening_a_ledger_neither_waits_for_locks_nor_holds_any(ledger: Ledger, new_postgres_ledger: str) -> None:
     ledger.submit(COUNT, {"key": "held"}, client=CLIENT, key="held")
     with psycopg.connect(new_postgres_ledger) as other:
         other.execute("SELECT * FROM holdfast_jobs FOR UPDATE").fetchall()

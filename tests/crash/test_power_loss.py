@@ -98,7 +98,7 @@ def folder(sqlite_url: str) -> Path:
 @pytest.mark.parametrize(
     "images", [IMAGES, pytest.param(IMAGES_SLOW, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
-def test_no_power_cut_loses_an_answer(images: int, folder: Path, tmp_path: Path) -> None:
+def test_no_power_cut_loses_an_acknowledged_answer(images: int, folder: Path, tmp_path: Path) -> None:
     recording = Recording(folder, "FULL")
     assert sum(isinstance(op, Sync) for op in recording.ops) >= 10
     assert cut(recording, images, tmp_path) == 0

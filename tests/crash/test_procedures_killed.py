@@ -103,7 +103,7 @@ def kill_at_each(server: ForkServer, url: str, directory: Path, points: list[int
     indirect=["ledger_url"],
     ids=["sqlite", "postgres"],
 )
-def test_a_run_that_is_killed_is_taken_up_again_and_leaves_what_one_run_leaves(
+def test_a_killed_run_is_resumed_with_the_result_of_one_run(
     server: ForkServer, ledger_url: str, tmp_path: Path, n: int
 ) -> None:
     totals, chance = counted(server, ledger_url, tmp_path / "notes"), random.Random(SEED)
@@ -114,7 +114,7 @@ def test_a_run_that_is_killed_is_taken_up_again_and_leaves_what_one_run_leaves(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.req("L-08", "L-09", "L-10", "L-21")
-def test_a_run_that_is_killed_anywhere_leaves_what_one_run_leaves(
+def test_a_run_killed_anywhere_is_resumed_with_the_result_of_one_run(
     server: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
     totals = counted(server, ledger_url, tmp_path / "notes")
@@ -149,7 +149,7 @@ def kill_until_done(server: ForkServer, url: str, directory: Path, numbers: Sequ
 @pytest.mark.parametrize(
     "roots, beside", [(1, 2), pytest.param(30, 1, marks=pytest.mark.slow), pytest.param(30, 3, marks=pytest.mark.slow)]
 )
-def test_processes_that_share_a_run_and_are_killed_leave_what_one_run_leaves(
+def test_killed_processes_that_share_a_run_have_the_result_of_one_run(
     server: ForkServer, ledger_url: str, tmp_path: Path, roots: int, beside: int
 ) -> None:
     # Of several, one that looks late could begin again what another has brought to its stop: they share what ends done.
@@ -161,7 +161,7 @@ def test_processes_that_share_a_run_and_are_killed_leave_what_one_run_leaves(
 
 
 @pytest.mark.req("L-04", "L-10")
-def test_of_processes_that_race_for_one_grant_one_runs_and_the_others_have_written_nothing(
+def test_of_processes_with_one_grant_one_runs_and_the_others_write_nothing(
     server: ForkServer, empty_url: str, tmp_path: Path
 ) -> None:
     with make(empty_url, environment="stage") as store:

@@ -82,7 +82,7 @@ def test_a_run_that_is_killed_half_way_is_continued_and_replays_nothing_twice(
 
 
 @pytest.mark.req("K-50", "K-64")
-def test_a_run_that_is_killed_at_any_moment_ends_as_one_that_was_not(
+def test_a_replay_killed_at_any_moment_ends_like_an_undisturbed_one(
     server: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
     """Killed at a moment of chance, whatever it does then; the record tells what was done."""
@@ -121,7 +121,7 @@ def test_runs_of_one_selection_beside_each_other_replay_each_job_once(
 
 
 @pytest.mark.req("K-50")
-def test_whoever_takes_up_a_run_that_lives_is_refused_and_does_not_disturb_it(
+def test_continuing_a_live_run_is_refused_and_does_not_disturb_it(
     server: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
     made = prepare(ledger_url)

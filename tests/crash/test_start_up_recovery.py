@@ -35,7 +35,7 @@ def commit(ledger: Ledger, attempts: Sequence[Attempt]) -> None:
 
 
 @pytest.mark.req("G-22", "M-09", "M-13", "M-05")
-def test_the_report_says_what_became_of_every_interrupted_attempt(ledger_url: str) -> None:
+def test_the_report_lists_the_end_of_every_interrupted_attempt(ledger_url: str) -> None:
     clock = VirtualClock()
     with Ledger(ledger_url, world=World(clock=clock)) as ledger:
         ledger.operation("plain")(lambda run: "done")

@@ -197,7 +197,7 @@ def test_a_kill_within_a_statement_loses_nothing_and_repeats_nothing(
     kill_at_each(Bench(server, sqlite_url, tmp_path), by, n)
 
 
-def test_a_log_that_completes_in_two_steps_is_found_out(server: ForkServer, sqlite_url: str, tmp_path: Path) -> None:
+def test_a_log_that_completes_in_two_steps_fails_the_test(server: ForkServer, sqlite_url: str, tmp_path: Path) -> None:
     """The check can fail: a kill between an effect and its completion leaves what must not be."""
     bench = Bench(server, sqlite_url, tmp_path)
     whole = Run(bench, WHOLE, "statement", None, "run_in_two_steps")

@@ -293,7 +293,7 @@ def test_an_illegal_act_is_refused_with_its_code_and_leaves_nothing(acting: tupl
     assert refusal in (codes if isinstance(codes, set) else {codes})
 
 
-def test_what_is_legal_passes_from_any_client(client: Client, hand: Hand) -> None:
+def test_legal_acts_pass_from_any_client(client: Client, hand: Hand) -> None:
     names = place(hand)
     for sql in (
         jobs("state = state, status = status"),
@@ -305,7 +305,7 @@ def test_what_is_legal_passes_from_any_client(client: Client, hand: Hand) -> Non
         assert client.changed(sql.format(**names)) == 1, sql
 
 
-def test_as_many_acts_were_tried_as_in_the_design() -> None:
+def test_at_least_the_designed_number_of_acts_is_tested() -> None:
     assert len([act for act in ACTS if act[0] == "postgres"]) >= 62
     assert len([act for act in ACTS if act[0] == "sqlite"]) >= 56
 

@@ -41,7 +41,7 @@ def commit_refusal(client: Client) -> str | None:
     return None
 
 
-def test_what_is_refused_without_the_door_passes_with_it_and_is_marked(client: Client, hand: Hand) -> None:
+def test_acts_refused_without_open_maintenance_pass_within_it_and_are_marked(client: Client, hand: Hand) -> None:
     job = hand.put(JOB, JobState.SUCCEEDED)
     illegal = hand.move(JOB, job, "repair", "failed", 1, actor="ann", reason="was never done", move_id="mend")
     payload = "UPDATE holdfast_calls SET payload = NULL WHERE job_id = ?"
@@ -81,7 +81,7 @@ def test_opening_and_shutting_are_journalled(client: Client, hand: Hand) -> None
     ]
 
 
-def test_what_moves_before_and_after_the_door_is_not_marked(client: Client, hand: Hand) -> None:
+def test_moves_before_and_after_maintenance_are_not_marked(client: Client, hand: Hand) -> None:
     job = hand.born(JOB)
     door = opened(client)
     hand.take(JOB, job, JOB.path("claim", "pending"))

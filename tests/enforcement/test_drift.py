@@ -234,7 +234,7 @@ def test_a_dropped_index_that_enforces_is_named(new_postgres_ledger: str) -> Non
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_machine_of_another_table_is_named_and_mended(ledger: str, machine: str) -> None:
+def test_a_machine_with_a_wrong_digest_is_named_and_repaired(ledger: str, machine: str) -> None:
     before = everything_in(ledger)
     tamper(ledger, f"UPDATE holdfast_machines SET digest = 'of another table' WHERE machine = '{machine}'")
     assert drift_of(ledger) == [f"machine {machine}"]
@@ -248,7 +248,7 @@ def test_a_machine_that_the_ledger_does_not_know_is_named(ledger: str) -> None:
     assert drift_of(ledger) == ["machine JOB", "machine VALUE"]
 
 
-def test_every_single_trigger_is_missed_when_it_is_dropped(ledger: str) -> None:
+def test_every_dropped_trigger_is_named(ledger: str) -> None:
     client = Client(ledger)
     if client.dialect == "sqlite":
         rows = client.run("SELECT name, 'DROP TRIGGER ' || name, sql FROM sqlite_master WHERE type = 'trigger'")

@@ -208,7 +208,7 @@ def test_a_row_that_was_archived_cannot_be_written_again(client: Client, hand: H
     assert client.refusal(f"{text[0]} VALUES ({marks})", *row) == Refusal.WRITTEN_BY_HAND
 
 
-def test_a_move_is_not_told_again_beyond_the_edge_of_a_partition(new_postgres_ledger: str) -> None:
+def test_a_move_is_not_journalled_twice_across_partitions(new_postgres_ledger: str) -> None:
     """Unique indexes of partitions do not see each other: the record itself tells that its move is over."""
     committing = Client(new_postgres_ledger)
     hand = Hand(committing)
@@ -240,7 +240,7 @@ def test_a_move_is_not_told_again_beyond_the_edge_of_a_partition(new_postgres_le
     open_store(new_postgres_ledger).close()
 
 
-def test_a_move_told_twice_by_its_own_transaction_in_two_partitions_is_found_by_check(new_postgres_ledger: str) -> None:
+def test_a_move_journalled_twice_in_two_partitions_is_found_by_check(new_postgres_ledger: str) -> None:
     """What no unique index and no look-up can refuse: the record has just moved so, and the other row is elsewhere."""
     committing = Client(new_postgres_ledger)
     committing.run("SELECT setval('holdfast_journal_seq', 15000000)")
@@ -281,7 +281,7 @@ def make_old(url: str, schemas: int, *rows: str) -> None:
             transaction.execute(statement)
 
 
-def test_a_ledger_of_the_first_schema_is_brought_to_this_one(empty_url: str) -> None:
+def test_a_ledger_of_the_first_schema_is_upgraded(empty_url: str) -> None:
     make_old(empty_url, 1)
     with connect(empty_url) as store:
         assert migrate(store) == tuple(migration.name for migration in migrations(store.dialect)[1:])
@@ -298,7 +298,7 @@ TELLING = (
 )
 
 
-def test_what_a_ledger_held_before_its_triggers_is_there_after_them(empty_url: str) -> None:
+def test_rows_from_before_the_triggers_are_kept_by_the_upgrade(empty_url: str) -> None:
     make_old(
         empty_url,
         1,

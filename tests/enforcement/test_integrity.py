@@ -24,7 +24,7 @@ def test_no_job_has_the_id_of_another(client: Client, hand: Hand) -> None:
 
 @pytest.mark.req("G-16")
 @pytest.mark.parametrize("state", ["done", "PENDING", "", "in_progress"])
-def test_no_job_has_a_state_that_is_not_one(client: Client, hand: Hand, state: str) -> None:
+def test_an_unknown_state_of_a_job_is_refused(client: Client, hand: Hand, state: str) -> None:
     assert client.refusal(*hand.birth(JOB, "submit", state, 1)) is not None
     job = hand.born(JOB)
     assert client.refusal(*hand.move(JOB, job, "claim", state, 1)) is not None

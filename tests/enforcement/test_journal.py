@@ -184,7 +184,7 @@ def test_the_attempt_of_an_execution_and_the_grant_of_a_grant_are_journalled(cli
     assert [row["grant_id"] for row in client.journal("GRANT", grant)] == [grant] * len(shortest(GRANT, "consumed"))
 
 
-def test_every_path_of_an_attempt_was_shown_above() -> None:
+def test_every_path_of_an_attempt_is_tested() -> None:
     assert {move.execution for move in JOINT} == set(EXECUTION.paths)
 
 

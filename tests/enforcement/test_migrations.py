@@ -244,7 +244,7 @@ def test_an_older_ledger_is_refused_then_migrated_by_what_is_missing(
     client.close()
 
 
-def test_the_holdfast_before_refuses_a_ledger_that_was_migrated(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_previous_version_refuses_a_migrated_ledger(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
     further = Migration(LAST + 1, "more", "CREATE TABLE holdfast_more (n integer);\n")
     with monkeypatch.context() as patched, connect(ledger) as store:
         patched.setattr(under_test, "migrations", lambda dialect: [*migrations(dialect), further])

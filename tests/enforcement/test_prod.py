@@ -28,7 +28,7 @@ REVOKE = f"UPDATE holdfast_approvers SET revoked_at = '{LATER}', revoked_by = 'a
 
 @pytest.mark.attack("sql")
 @pytest.mark.parametrize("name", STRICTER)
-def test_how_strict_a_ledger_is_is_not_deleted_and_written_again(client: Client, name: str) -> None:
+def test_the_strictness_of_a_ledger_cannot_be_lowered_by_rewriting_its_setting(client: Client, name: str) -> None:
     strictest, mildest = STRICTER[name][-1], STRICTER[name][0]
     client.run(DOOR)
     client.run("UPDATE holdfast_meta SET value = ? WHERE name = ?", strictest, name)

@@ -83,14 +83,14 @@ def untouched(client: Client, *tables: str) -> Iterator[None]:
 
 @pytest.mark.req("K-10")
 @pytest.mark.parametrize("state", [state for state in JobState if state != JobState.PENDING])
-def test_a_job_is_born_pending_or_not_at_all(client: Client, hand: Hand, state: JobState) -> None:
+def test_a_job_is_inserted_only_as_pending(client: Client, hand: Hand, state: JobState) -> None:
     with untouched(client, "holdfast_jobs"):
         assert client.refusal(*hand.birth(JOB, "submit", state, 1)) == Refusal.ILLEGAL_BIRTH
 
 
 @pytest.mark.req("K-10", "K-20", "X-06")
 @pytest.mark.parametrize("version, attempts, excused", [(1, 1, 0), (1, 1, 1), (2, 0, 0)])
-def test_a_job_is_born_without_attempts_and_at_version_one(
+def test_a_job_is_inserted_without_attempts_at_version_one(
     client: Client, hand: Hand, version: int, attempts: int, excused: int
 ) -> None:
     birth = hand.birth(JOB, "submit", "pending", version, attempts=attempts, excused=excused)
@@ -164,7 +164,9 @@ ALONE = [guarded for guarded in GUARDED_BY_NAME.values() if guarded.alone]
 
 
 @pytest.mark.parametrize("guarded", ALONE, ids=[guarded.machine.name for guarded in ALONE])
-def test_a_record_alike_is_born_only_when_the_first_has_moved_on(client: Client, hand: Hand, guarded: Guarded) -> None:
+def test_a_duplicate_record_is_inserted_only_after_the_first_has_moved_on(
+    client: Client, hand: Hand, guarded: Guarded
+) -> None:
     """Of two grants alike one would be left over; a step is performed, a code in force and a switch on but once."""
     machine, refused = guarded.machine, Refusal.ILLEGAL_BIRTH if client.dialect == "sqlite" else UNIQUE_VIOLATION
     assert guarded.alone is not None
@@ -487,7 +489,7 @@ def test_a_value_and_a_switch_need_a_grant_consumed_by_that_very_move(
             assert client.refusal(*write) == (FOREIGN_KEY_VIOLATION if unknown else Refusal.GRANT_REQUIRED)
 
 
-def test_every_governed_edge_was_tried_above() -> None:
+def test_every_governed_edge_is_tested() -> None:
     governed = {(machine, path.event) for machine in MACHINES.values() for path in machine.paths if path.governed}
     assert governed == {(JOB, "release"), *GOVERNED}
 
@@ -631,7 +633,7 @@ def test_the_journal_is_append_only(client: Client, hand: Hand) -> None:
             assert client.refusal(sql.format(table="holdfast_journal")) == Refusal.APPEND_ONLY, sql
 
 
-def test_the_rowids_of_the_journal_stand(sqlite_client: Client) -> None:
+def test_the_rowids_of_the_journal_cannot_be_changed(sqlite_client: Client) -> None:
     Hand(sqlite_client).put(JOB, JobState.FAILED)
     with untouched(sqlite_client):
         for sql in (
@@ -773,7 +775,7 @@ def test_a_legal_set_is_journalled_row_by_row(client: Client, hand: Hand) -> Non
 
 @pytest.mark.req("X-03")
 @every_machine
-def test_asking_for_the_state_a_record_has_writes_nothing(client: Client, hand: Hand, machine: Machine) -> None:
+def test_a_request_for_the_current_state_writes_nothing(client: Client, hand: Hand, machine: Machine) -> None:
     guarded = GUARDED_BY_NAME[machine.name]
     for state in machine.states:
         hand.put(machine, state)
@@ -940,7 +942,7 @@ def test_a_procedure_step_only_moves_forward(client: Client, hand: Hand) -> None
 
 
 @every_machine
-def test_no_record_takes_an_id_that_keeps_others_from_being_born(client: Client, hand: Hand, machine: Machine) -> None:
+def test_an_id_that_would_block_later_inserts_is_refused(client: Client, hand: Hand, machine: Machine) -> None:
     """Before SQLite gives a row its id, a trigger sees -1 in its place."""
     guarded = GUARDED_BY_NAME[machine.name]
     birth = next(machine.births())

@@ -197,7 +197,7 @@ def test_a_role_with_plain_dml_takes_no_guard_off(intruder: tuple[Client, dict[s
 
 
 @pytest.mark.parametrize("name", KEPT_SETTINGS)
-def test_what_the_ledger_is_changes_only_through_the_door(client: Client, name: str) -> None:
+def test_identity_settings_change_only_within_maintenance(client: Client, name: str) -> None:
     change = "UPDATE holdfast_meta SET value = value || 'x' WHERE name = ?"
     acts = [
         (change, Refusal.WRITE_ONCE),
@@ -282,7 +282,7 @@ RESTING = [
 
 
 @pytest.mark.parametrize("machine, state, column", RESTING, ids=[f"{m.name} {s} {c}" for m, s, c in RESTING])
-def test_what_a_record_says_of_its_last_move_is_kept(
+def test_the_columns_of_the_last_move_cannot_be_changed(
     client: Client, hand: Hand, machine: Machine, state: str, column: str
 ) -> None:
     guarded = GUARDED_BY_NAME[machine.name]
@@ -349,7 +349,7 @@ def test_a_completion_is_matched_by_owner_and_token(ledger_url: str, change: str
             assert transaction.execute("SELECT state, status FROM holdfast_jobs") == [("running", "IN_PROGRESS")]
 
 
-def test_a_plain_role_is_what_the_intruder_is(intruder: tuple[Client, dict[str, int]]) -> None:
+def test_the_role_of_the_attacks_has_no_special_rights(intruder: tuple[Client, dict[str, int]]) -> None:
     """The attacks above prove nothing if the role could do more."""
     client, _ = intruder
     assert isinstance(client.connection, psycopg.Connection)

@@ -100,7 +100,7 @@ def echo(ledger: Ledger) -> Operation[..., Any]:
     return echo
 
 
-def test_a_job_gets_what_its_operation_says_unless_the_submit_says_otherwise(
+def test_a_job_has_the_settings_of_its_operation_unless_the_submit_overrides_them(
     ledger: Ledger, clock: VirtualClock, echo: Operation[..., Any]
 ) -> None:
     ledger.submit(echo.call(value=1))
@@ -137,7 +137,7 @@ def test_a_key_names_one_piece_of_work_of_one_client(ledger: Ledger, echo: Opera
         ({"payload": {"value": 1}}, ArgumentsError),
     ],
 )
-def test_a_submit_that_makes_no_sense_writes_nothing(
+def test_an_invalid_submit_writes_nothing(
     ledger: Ledger, echo: Operation[..., Any], settings: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -254,7 +254,7 @@ def test_wait_ends_with_failed_and_with_quarantine(ledger: Ledger, echo: Operati
     assert receipt.wait(0).state is JobState.QUARANTINED
 
 
-def test_the_async_twins(ledger_url: str) -> None:
+def test_submit_and_wait_in_async_code(ledger_url: str) -> None:
     async def scenario() -> tuple[Any, ...]:
         with Ledger(ledger_url) as ledger:
 
@@ -275,7 +275,7 @@ def test_the_async_twins(ledger_url: str) -> None:
 
 
 @pytest.mark.req("K-15", "G-18")
-def test_rulings_do_what_they_say_or_say_why_not(ledger: Ledger, clock: VirtualClock) -> None:
+def test_rulings_change_the_job_or_name_the_refusal(ledger: Ledger, clock: VirtualClock) -> None:
     @ledger.operation("fail", max_attempts=1)
     def fail(run: Execution) -> None:
         raise RuntimeError("no")
@@ -331,7 +331,7 @@ def test_operations_without_a_ledger(sqlite_url: str) -> None:
     assert len(operations) == 3  # and noop
 
 
-def test_a_declaration_that_makes_no_sense_is_refused_at_once() -> None:
+def test_an_invalid_declaration_is_refused_at_once() -> None:
     operations = Operations()
 
     def handler(run: Execution) -> None: ...
@@ -382,7 +382,7 @@ def test_times_with_any_zone_are_taken(ledger: Ledger, clock: VirtualClock, echo
     assert clock().tzinfo is UTC
 
 
-def test_the_reason_of_a_quarantine_is_fit_to_be_kept(ledger: Ledger) -> None:
+def test_the_reason_of_a_quarantine_is_redacted_and_short(ledger: Ledger) -> None:
     receipt = ledger.submit("noop", {})
     ledger.quarantine(receipt.job_id, "suspect", reason="password=hunter2 " + "x" * 10_000)
     message = ledger.job(receipt.job_id).last_error_message

@@ -102,7 +102,7 @@ FITTING: list[tuple[Callable[..., None], Any]] = [
 
 
 @pytest.mark.parametrize("handler, value", FITTING)
-def test_what_fits_arrives_as_it_was_given(sqlite_url: str, handler: Callable[..., None], value: Any) -> None:
+def test_valid_arguments_reach_the_handler_unchanged(sqlite_url: str, handler: Callable[..., None], value: Any) -> None:
     arrived: list[Any] = []
 
     def recording(run: Execution, value: Any) -> None:
@@ -146,7 +146,7 @@ WRONG: list[tuple[Callable[..., None], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("handler, arguments, says", WRONG)
-def test_what_does_not_fit_is_refused_where_it_is_submitted(
+def test_invalid_arguments_are_refused_at_submit(
     sqlite_url: str, handler: Callable[..., None], arguments: dict[str, Any], says: str
 ) -> None:
     with Ledger(sqlite_url) as ledger:
@@ -223,7 +223,9 @@ def _nested(levels: int) -> list[Any]:
         (_nested(100), PayloadTooDeepError),
     ],
 )
-def test_what_json_cannot_carry_is_refused(sqlite_url: str, value: Any, error: type[HoldfastError]) -> None:
+def test_an_argument_that_json_cannot_represent_is_refused(
+    sqlite_url: str, value: Any, error: type[HoldfastError]
+) -> None:
     with Ledger(sqlite_url) as ledger:
 
         @ledger.operation("take")

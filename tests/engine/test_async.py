@@ -182,7 +182,7 @@ def test_beyond_the_limit_of_blocked_loops_the_worker_ends_to_be_recycled(live: 
     release.set()
 
 
-def test_a_handler_that_will_not_be_cancelled_is_given_up(live: Ledger) -> None:
+def test_a_handler_that_ignores_its_cancellation_is_abandoned(live: Ledger) -> None:
     over = threading.Event()
 
     @live.operation(timeout_s=0.05, max_attempts=1)
@@ -202,7 +202,7 @@ def test_a_handler_that_will_not_be_cancelled_is_given_up(live: Ledger) -> None:
     over.set()
 
 
-def test_a_graceful_stop_gives_back_what_waits_on_a_loop(live: Ledger) -> None:
+def test_a_graceful_stop_returns_jobs_that_wait_on_a_loop(live: Ledger) -> None:
     begun = threading.Event()
     ends: list[str] = []
 
@@ -225,7 +225,7 @@ def test_a_graceful_stop_gives_back_what_waits_on_a_loop(live: Ledger) -> None:
     eventually(lambda: ends == ["cancelled"])  # it does not go on without its worker
 
 
-def test_a_job_on_a_loop_is_told_of_its_cancellation(live: Ledger) -> None:
+def test_a_job_on_a_loop_sees_its_cancellation(live: Ledger) -> None:
     begun = threading.Event()
 
     @live.operation(lease_s=3)

@@ -55,7 +55,7 @@ async def refused(ledger: Ledger, connection: Any) -> object:
     return caught.value.context["needs"]
 
 
-def test_the_job_comes_and_goes_with_the_rows_of_an_asynchronous_connection(on_postgres: Ledger) -> None:
+def test_a_job_commits_and_rolls_back_with_an_asynchronous_connection(on_postgres: Ledger) -> None:
     async def main() -> None:
         async with await AsyncConnection.connect(str(on_postgres.url), row_factory=dict_row) as connection:
             for key, end in (("a", connection.rollback), ("b", connection.commit), ("c", connection.commit)):
@@ -152,7 +152,7 @@ def test_sqlalchemys_asynchronous_session_and_connection(on_postgres: Ledger) ->
     assert kept(on_postgres) == (["b", "b"], 2)
 
 
-def test_what_is_unfit_is_a_typed_error(on_postgres: Ledger, sqlite_url: str) -> None:
+def test_an_unsuitable_connection_is_a_typed_error(on_postgres: Ledger, sqlite_url: str) -> None:
     async def main() -> None:
         async with await AsyncConnection.connect(str(on_postgres.url), autocommit=True) as connection:
             assert await refused(on_postgres, connection) == "transaction"

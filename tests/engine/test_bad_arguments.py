@@ -279,7 +279,7 @@ def test_a_wrong_argument_is_named(ledger: Ledger, name: str, value: Any) -> Non
 
 
 @pytest.mark.parametrize("make", [cyclic_list, cyclic_dict, deep])
-def test_what_contains_itself_or_is_too_deep_has_one_code(ledger: Ledger, make: Callable[[], Any]) -> None:
+def test_a_recursive_or_too_deep_value_has_one_code(ledger: Ledger, make: Callable[[], Any]) -> None:
     with pytest.raises(PayloadTooDeepError):
         ledger.submit("noop", {"x": make()})
 

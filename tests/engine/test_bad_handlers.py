@@ -188,7 +188,7 @@ def test_a_completion_in_a_transaction_that_was_rolled_back_is_a_failure_at_once
     )
 
 
-def test_an_end_that_the_ledger_will_never_take_is_dropped_and_the_worker_goes_on(
+def test_an_end_that_the_ledger_refuses_for_good_is_dropped_and_the_worker_continues(
     sqlite_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Picky(Ledger):
@@ -239,7 +239,7 @@ def test_a_secret_never_comes_out_of_a_message(form: str, secret: str, before: s
 
 
 @given(st.text(max_size=2000))
-def test_what_is_kept_is_one_short_printable_line(text: str) -> None:
+def test_a_stored_message_is_one_short_printable_line(text: str) -> None:
     kept = redacted(text)
     assert len(kept) <= MESSAGE_MAX
     assert kept.isprintable()
@@ -248,11 +248,11 @@ def test_what_is_kept_is_one_short_printable_line(text: str) -> None:
 
 # A word of 40 letters and digits may be a secret key.
 @given(st.lists(st.text(ascii_letters + digits, min_size=1, max_size=30), max_size=15))
-def test_words_that_are_no_secret_are_left_alone(words: list[str]) -> None:
+def test_words_that_are_not_secrets_stay(words: list[str]) -> None:
     assert redacted(" ".join(words)) == " ".join(words)
 
 
-def test_a_message_of_megabytes_is_read_in_no_time() -> None:
+def test_a_message_of_megabytes_is_redacted_quickly() -> None:
     assert redacted("token" * 1_000_000).startswith("tokentoken")
 
 

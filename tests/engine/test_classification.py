@@ -77,7 +77,7 @@ def _botocore(status: int, code: str = "X") -> Exception:
         (FileNotFoundError("not found"), UNKNOWN), (ValueError("something else"), UNKNOWN), (RuntimeError(), UNKNOWN),
     ],
 )  # fmt: skip
-def test_failures_are_told_apart_by_type(error: Exception, kind: FailureKind) -> None:
+def test_failures_are_classified_by_type(error: Exception, kind: FailureKind) -> None:
     assert classify(error) is kind
 
 
@@ -90,7 +90,7 @@ def test_failures_are_told_apart_by_type(error: Exception, kind: FailureKind) ->
         "Too Many Requests", "quota exceeded", "Connection refused", "timed out", "Service Unavailable", "network",
     ],
 )  # fmt: skip
-def test_the_text_decides_nothing(text: str) -> None:
+def test_the_text_of_an_exception_is_not_used_to_classify_it(text: str) -> None:
     assert classify(RuntimeError(text)) is UNKNOWN
     assert classify(ValueError(text, 404)) is UNKNOWN
 
@@ -102,7 +102,7 @@ def test_the_text_decides_nothing(text: str) -> None:
         (502, TRANSIENT), (503, TRANSIENT), (504, TRANSIENT), (400, UNKNOWN), (409, UNKNOWN), (500, UNKNOWN),
     ],
 )  # fmt: skip
-def test_the_status_that_an_exception_carries_decides(status: int, kind: FailureKind) -> None:
+def test_an_exception_is_classified_by_its_status(status: int, kind: FailureKind) -> None:
     errors = [
         _requests(status),
         _urllib(status),
@@ -130,7 +130,7 @@ def test_the_status_that_an_exception_carries_decides(status: int, kind: Failure
         (psycopg.errors.UniqueViolation("not found"), UNKNOWN),
     ],
 )  # fmt: skip
-def test_the_codes_of_services_and_databases_decide(error: Exception, kind: FailureKind) -> None:
+def test_an_exception_is_classified_by_the_code_of_its_service_or_database(error: Exception, kind: FailureKind) -> None:
     assert classify(error) is kind
 
 
@@ -142,7 +142,7 @@ def test_the_codes_of_services_and_databases_decide(error: Exception, kind: Fail
         {"code": lambda: 404}, {"code": "order_404"},
     ],
 )  # fmt: skip
-def test_what_is_no_status_decides_nothing(attributes: dict[str, Any]) -> None:
+def test_an_attribute_that_is_not_a_status_is_ignored(attributes: dict[str, Any]) -> None:
     assert classify(WithAttributesError(**attributes)) is UNKNOWN
 
 

@@ -194,7 +194,7 @@ def test_endings_submits_calls_and_the_next_claim_are_one_transaction(watched: W
     assert (len(claimed.result()), called.result()) == (3, [])
 
 
-def test_nothing_to_do_is_nothing_done(watched: Watched) -> None:
+def test_an_empty_list_of_tasks_begins_no_transaction(watched: Watched) -> None:
     watched.committer.perform([])
     assert (watched.commits, watched.ledger.submit_many([])) == (0, [])
 
@@ -364,7 +364,7 @@ def test_one_bad_submit_of_a_group_fails_alone(watched: Watched) -> None:
 
 
 @pytest.mark.req("M-08")
-def test_the_worker_writes_a_bad_effect_down_as_a_failure(ledger: Ledger, database: Database) -> None:
+def test_the_worker_records_a_bad_effect_as_a_failure(ledger: Ledger, database: Database) -> None:
     database.run("CREATE TABLE parents (id integer PRIMARY KEY)")
     database.run("CREATE TABLE children (parent integer REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)")
 
@@ -432,7 +432,7 @@ def test_with_a_key_a_submit_whose_answer_was_lost_is_repeated(watched: Watched,
 
 
 @pytest.mark.parametrize("happens", [True, False])
-def test_a_group_whose_answer_was_lost_repeats_what_can_be(
+def test_a_group_whose_answer_was_lost_repeats_its_keyed_submits(
     watched: Watched, things: Callable[[], list[str]], happens: bool
 ) -> None:
     ledger = watched.ledger
@@ -463,7 +463,7 @@ def test_a_group_whose_answer_was_lost_repeats_what_can_be(
 
 @pytest.mark.req("W-03")
 @pytest.mark.parametrize("what", ["tell subscribers", "announce"])
-def test_what_goes_wrong_after_the_commit_repeats_nothing(
+def test_an_error_after_the_commit_does_not_repeat_the_transaction(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     def broken(*_: object) -> None:
@@ -484,9 +484,7 @@ def test_what_goes_wrong_after_the_commit_repeats_nothing(
 # When nothing can be begun, and when the leader dies
 
 
-def test_when_no_transaction_can_be_begun_everybody_is_told_at_once(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_if_no_transaction_can_begin_all_tasks_fail_at_once(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[None] = []
 
     def unavailable() -> Any:
@@ -524,7 +522,7 @@ def test_sqlite_a_lock_that_is_held_costs_a_group_one_wait(sqlite_url: str, monk
     database.close()
 
 
-def test_those_who_wait_for_a_leader_that_dies_are_not_told_that_all_is_well(watched: Watched) -> None:
+def test_callers_whose_leader_dies_get_commit_unknown(watched: Watched) -> None:
     groups: list[str] = []
 
     def reach(point: str) -> None:

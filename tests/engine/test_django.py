@@ -50,7 +50,7 @@ def keys(ledger: Ledger) -> list[str]:
         return sorted(job.key or "" for job in reading.lists.jobs())
 
 
-def test_the_job_comes_and_goes_with_the_rows_of_atomic(
+def test_a_job_commits_and_rolls_back_with_atomic(
     ledger: Ledger, database: Database, django: BaseDatabaseWrapper
 ) -> None:
     class Refused(Exception): ...

@@ -121,7 +121,7 @@ def test_a_step_that_fails_is_charged() -> None:
     assert budget.wait_s() == 63
 
 
-def test_without_work_nothing_waits() -> None:
+def test_without_work_no_step_waits_for_its_share() -> None:
     time = Time()
     budget = time.budget()
     budget.busy = False
@@ -173,7 +173,7 @@ def test_without_work_a_long_duty_is_done_at_once(ledger: Ledger, time: Time) ->
     assert done[1:] == [1 + n / 64 for n in range(98)]
 
 
-def test_work_that_comes_or_goes_is_noticed_at_the_next_look(ledger: Ledger, time: Time) -> None:
+def test_a_change_of_load_is_noticed_at_the_next_look(ledger: Ledger, time: Time) -> None:
     done: list[float] = []
     made = duties(ledger, time, Duty("long", LONG_S, lambda: steps(time, 10_000, 1 / 64, done)))
     run(made, time, 2)
@@ -265,7 +265,7 @@ def test_a_long_duty_proceeds_slowly_while_sealings_take_more_than_the_budget(le
     assert all(20 <= later - earlier < 20 + 1 / 4 for earlier, later in pairwise(other))
 
 
-def test_without_work_what_must_end_in_time_is_done_first(ledger: Ledger, time: Time) -> None:
+def test_without_work_a_duty_with_a_deadline_runs_first(ledger: Ledger, time: Time) -> None:
     done: list[float] = []
     other: list[float] = []
     also = [
@@ -374,7 +374,7 @@ def test_a_duty_that_takes_longer_than_its_period_is_not_begun_again(ledger: Led
     assert begun == ["one"]
 
 
-def test_what_a_keeper_leaves_unfinished_is_soon_taken_by_another(
+def test_an_unfinished_duty_is_soon_taken_over_by_another_keeper(
     ledger: Ledger, time: Time, clock: VirtualClock
 ) -> None:
     closed: list[bool] = []

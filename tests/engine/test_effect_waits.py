@@ -134,7 +134,7 @@ def ends_with(ledger: Ledger, statements: list[str]) -> list[EndTask]:
 
 @pytest.mark.pg
 @pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
-def test_of_the_ends_that_are_written_alone_those_that_may_wait_come_last(
+def test_of_ends_written_alone_those_that_may_wait_are_written_last(
     ledger_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.store.LOCK_S", 0.2)

@@ -54,7 +54,7 @@ def states(ledger: Ledger) -> list[str]:
 
 
 @pytest.mark.req("W-03")
-def test_the_job_comes_and_goes_with_the_callers_rows(
+def test_a_job_commits_and_rolls_back_with_the_callers_rows(
     ledger: Ledger, database: Database, echo: Operation[..., Any]
 ) -> None:
     database.run("CREATE TABLE orders (n integer NOT NULL)")
@@ -142,7 +142,7 @@ def on_postgres(new_postgres_ledger: str) -> Iterator[Ledger]:
         assert states(ledger) == []
 
 
-def test_sqlite_refuses_what_is_unfit(on_sqlite: Ledger, sqlite_url: str, tmp_path: Path) -> None:
+def test_sqlite_refuses_an_unsuitable_connection(on_sqlite: Ledger, sqlite_url: str, tmp_path: Path) -> None:
     path = sqlite_url.removeprefix("sqlite:///")
     connection = sqlite3.connect(path, isolation_level=None)
     refuses(on_sqlite, connection, "transaction")
@@ -162,7 +162,7 @@ def test_sqlite_refuses_what_is_unfit(on_sqlite: Ledger, sqlite_url: str, tmp_pa
     refuses(on_sqlite, object(), "sqlite3")
 
 
-def test_sqlite_a_transaction_that_read_too_early_is_told_so(sqlite_url: str) -> None:
+def test_sqlite_a_transaction_that_read_too_early_is_refused_with_its_cause(sqlite_url: str) -> None:
     with Ledger(sqlite_url) as ledger:
         receipt = ledger.submit("noop")
         connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
@@ -175,7 +175,9 @@ def test_sqlite_a_transaction_that_read_too_early_is_told_so(sqlite_url: str) ->
         assert states(ledger) == ["quarantined"]
 
 
-def test_postgres_refuses_what_is_unfit(on_postgres: Ledger, new_postgres_ledger: str, pg_server: Server) -> None:
+def test_postgres_refuses_an_unsuitable_connection(
+    on_postgres: Ledger, new_postgres_ledger: str, pg_server: Server
+) -> None:
     on_postgres.counts()
     with psycopg.connect(new_postgres_ledger, autocommit=True) as connection:
         refuses(on_postgres, connection, "transaction")
@@ -206,7 +208,7 @@ def test_postgres_refuses_what_is_unfit(on_postgres: Ledger, new_postgres_ledger
         pg_server.drop_database(other_url)
 
 
-def test_postgres_psycopgs_own_transaction_block_is_fit(new_postgres_ledger: str) -> None:
+def test_postgres_accepts_a_transaction_block_of_psycopg(new_postgres_ledger: str) -> None:
     with Ledger(new_postgres_ledger) as ledger, psycopg.connect(new_postgres_ledger, autocommit=True) as connection:
         with connection.transaction():
             ledger.submit("noop", connection=connection)
@@ -260,7 +262,7 @@ def test_without_a_url_the_environment_is_read_at_first_use(tmp_path: Path, monk
     assert (tmp_path / "named.db").exists()
 
 
-def test_bound_to_another_database_and_clock_for_a_while(ledger_url: str, tmp_path: Path) -> None:
+def test_a_ledger_is_bound_temporarily_to_another_database_and_clock(ledger_url: str, tmp_path: Path) -> None:
     with Ledger(tmp_path / "own.db") as ledger:
 
         @ledger.operation("echo")

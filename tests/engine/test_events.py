@@ -57,7 +57,7 @@ def listener(ledger: Ledger) -> Iterator[Listener]:
 
 
 @pytest.mark.req("M-11", "K-60", "G-28")
-def test_every_transition_is_told_in_the_order_of_the_journal(
+def test_every_transition_is_published_in_the_order_of_the_journal(
     ledger: Ledger, clock: VirtualClock, database: Database, listener: Listener
 ) -> None:
     @ledger.operation("child")
@@ -144,7 +144,7 @@ def test_recovery_and_rulings_name_their_actor(ledger: Ledger, clock: VirtualClo
     assert run.record.execution.lease_owner == "test-virtual-0-1"
 
 
-def test_nothing_is_told_before_it_is_durable(ledger_url: str, clock: VirtualClock) -> None:
+def test_no_event_is_published_before_it_is_durable(ledger_url: str, clock: VirtualClock) -> None:
     heard: list[Transition] = []
     before: list[int] = []
     world = msgspec.structs.replace(virtual_world(clock), reach=lambda point: before.append(_so_far(point)))
@@ -171,7 +171,7 @@ def test_nothing_is_told_before_it_is_durable(ledger_url: str, clock: VirtualClo
     assert [n for n in before if n >= 0] == [0, 2, 4, 6, 8, 10]  # submit, claim, end, claim, end, claim in vain
 
 
-def test_what_the_callers_own_transaction_writes_is_told_only_when_it_is_known_to_count(
+def test_events_of_a_callers_transaction_are_published_only_once_its_commit_is_known(
     ledger: Ledger, database: Database, listener: Listener
 ) -> None:
     @ledger.operation("own", retry=AT_ONCE)
@@ -199,7 +199,7 @@ def test_what_the_callers_own_transaction_writes_is_told_only_when_it_is_known_t
     assert listener.edges() == journalled(ledger)
 
 
-def test_each_record_is_told_in_order_when_many_threads_write(ledger_url: str) -> None:
+def test_events_of_each_record_are_in_order_when_many_threads_write(ledger_url: str) -> None:
     with Ledger(ledger_url) as ledger:
         listener = Listener(ledger)
 
@@ -238,7 +238,7 @@ def _by_subject(transitions: list[Edge]) -> dict[tuple[str, int], list[Edge]]:
 # Bad subscribers
 
 
-def test_a_slow_subscriber_loses_events_and_delays_nobody(
+def test_a_slow_subscriber_loses_events_and_delays_no_other(
     ledger: Ledger, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on, busy = threading.Event(), threading.Event()
@@ -267,7 +267,7 @@ def test_a_slow_subscriber_loses_events_and_delays_nobody(
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(1)])
-def test_a_broken_subscriber_is_counted_and_hurts_nobody(
+def test_a_failing_subscriber_is_counted_and_affects_no_other(
     ledger: Ledger, listener: Listener, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(event: Transition) -> None:
@@ -283,7 +283,7 @@ def test_a_broken_subscriber_is_counted_and_hurts_nobody(
     subscription.close()
 
 
-def test_a_subscription_that_is_closed_hears_no_more(ledger: Ledger) -> None:
+def test_a_closed_subscription_gets_no_more_events(ledger: Ledger) -> None:
     listener = Listener(ledger)
     ledger.submit("noop")
     assert len(listener.edges()) == 1
@@ -293,7 +293,7 @@ def test_a_subscription_that_is_closed_hears_no_more(ledger: Ledger) -> None:
     assert not ledger.bus.listening
 
 
-def test_no_event_is_even_made_when_nobody_listens(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_subscribers_no_event_is_created(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     def made(*_: Any) -> Iterator[Transition]:
         raise AssertionError("an event was made")
 

@@ -102,7 +102,7 @@ def test_an_effect_that_can_not_be_applied_fails_the_attempt(ledger: Ledger, thi
     "sql",
     ["DROP TABLE things", "COMMIT", "", "DELETE FROM holdfast_jobs", "SELECT 1; SELECT 2", "PRAGMA synchronous=OFF"],
 )
-def test_what_is_no_effect_is_refused_in_the_handler(ledger: Ledger, sql: str) -> None:
+def test_an_invalid_effect_is_refused_in_the_handler(ledger: Ledger, sql: str) -> None:
     run = begin(ledger, _noop(ledger))
     with pytest.raises(EffectError):
         run.effect(sql)
@@ -150,9 +150,7 @@ def test_follow_ups_become_jobs_of_their_own_when_the_job_commits(ledger: Ledger
     assert sorted(job.result or "" for job in jobs(ledger, "child")) == ["1", "2", "3"]
 
 
-def test_a_follow_up_that_no_ledger_would_take_fails_the_attempt(
-    ledger: Ledger, things: Callable[[], list[str]]
-) -> None:
+def test_an_invalid_follow_up_fails_the_attempt(ledger: Ledger, things: Callable[[], list[str]]) -> None:
     @ledger.operation("parent", max_attempts=1)
     def parent(run: Execution) -> None:
         run.effect(INSERT, {"name": "x"})
@@ -184,7 +182,7 @@ def test_a_snooze_costs_nothing_and_comes_back(ledger: Ledger, clock: VirtualClo
     assert ended(ledger.job(receipt.job_id)) == ("succeeded", 4, 3, None, None)
 
 
-def test_retry_after_says_when_within_the_budget(ledger: Ledger, clock: VirtualClock) -> None:
+def test_retry_after_sets_the_time_of_the_next_attempt(ledger: Ledger, clock: VirtualClock) -> None:
     @ledger.operation("later", max_attempts=2)
     def later(run: Execution) -> None:
         raise RetryAfter(5, "the service said so")
@@ -199,7 +197,7 @@ def test_retry_after_says_when_within_the_budget(ledger: Ledger, clock: VirtualC
 
 
 @pytest.mark.req("K-18", "K-37")
-def test_quarantine_and_cancel_take_the_job_out(ledger: Ledger, things: Callable[[], list[str]]) -> None:
+def test_quarantine_and_cancel_end_the_job(ledger: Ledger, things: Callable[[], list[str]]) -> None:
     @ledger.operation("give-up", retry=AT_ONCE)
     def give_up(run: Execution, how: str) -> None:
         run.effect(INSERT, {"name": how})
@@ -361,7 +359,7 @@ def test_an_execution_knows_its_job_and_attempt(ledger: Ledger) -> None:
     assert run.cancelled
 
 
-def test_a_running_job_is_asked_to_stop(ledger_url: str) -> None:
+def test_a_running_job_gets_a_request_to_stop(ledger_url: str) -> None:
     with Ledger(ledger_url) as ledger:
         begun = threading.Event()
 

@@ -113,7 +113,7 @@ def test_all_that_is_pickled_is_a_name_and_json(live: Ledger) -> None:
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
-def test_a_handler_that_cannot_be_sent_fails_on_record_whenever_that_is_found(live: Ledger, later: bool) -> None:
+def test_a_handler_that_cannot_be_sent_is_recorded_as_failed(live: Ledger, later: bool) -> None:
     operation = live.operation("nameless", max_attempts=1)(lambda run: None)
     job_id = live.submit(operation.call()).job_id
     worker = drained(live, executor=Pickling(later=later))

@@ -40,7 +40,7 @@ def test_before_a_handler_has_ended_only_the_slots_are_filled() -> None:
 
 
 @pytest.mark.parametrize("took_s, ahead", [(1.0, 0), (AHEAD_S, 4), (AHEAD_S / 10, 40), (AHEAD_S / 100, 400)])
-def test_what_is_claimed_ahead_follows_the_time_of_the_handlers(took_s: float, ahead: int) -> None:
+def test_the_number_claimed_ahead_follows_the_time_of_the_handlers(took_s: float, ahead: int) -> None:
     pace = Pace(SLOTS, MOST)
     pace.ran(10, 10 * took_s)
     assert pace.hold(0) == pytest.approx(SLOTS + ahead, abs=1)
@@ -141,7 +141,7 @@ def test_an_attempt_whose_payload_cannot_be_read_is_given_back_excused(
 # -- what no slot takes -----------------------------------------------------------------------------------------------
 
 
-def test_what_no_slot_takes_within_a_second_is_given_back_excused(live: Ledger, late_slots: float) -> None:
+def test_an_attempt_that_no_slot_starts_within_a_second_is_returned_excused(live: Ledger, late_slots: float) -> None:
     """Short handlers let a worker claim ahead; then one takes long, and what waits behind it goes to other workers."""
     go_on = threading.Event()
 
@@ -230,7 +230,7 @@ def test_an_attempt_that_is_taken_back_from_the_slots_does_not_start_there() -> 
 # -- wake-ups ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_ring_between_the_look_and_the_sleep_is_not_lost() -> None:
+def test_a_wakeup_between_the_look_and_the_sleep_is_not_lost() -> None:
     bell = Bell()
     work: list[int] = []
 
@@ -347,7 +347,7 @@ def test_a_worker_that_is_stopped_while_two_connections_write_loses_nothing(live
     assert {(c.state.value, c.n) for c in live.counts() if c.n} == {("succeeded", BACKLOG)}
 
 
-def test_what_the_second_connection_could_not_write_is_written_again(
+def test_ends_that_the_second_connection_could_not_write_are_written_again(
     live: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.submit_many([{"operation": "noop"}] * BACKLOG)

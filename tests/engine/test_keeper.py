@@ -105,7 +105,7 @@ def test_a_duty_is_done_again_when_its_period_is_over(real: Ledger) -> None:
     assert all(later - earlier >= timedelta(seconds=0.2) for earlier, later in pairwise(taken))
 
 
-def test_looking_writes_nothing(real: Ledger) -> None:
+def test_a_keeper_without_a_due_duty_writes_nothing(real: Ledger) -> None:
     with Kept(real, Duty("rare", LONG_S, lambda: None)):
         eventually(lambda: "duty:rare" in meta(real))
         before = meta(real)["duty:rare"]
@@ -142,7 +142,7 @@ def test_a_duty_that_fails_is_logged_and_done_again_soon(
     assert all(line.startswith("duty fails failed") for line in said)
 
 
-def test_a_keeper_outlives_a_ledger_that_makes_no_sense(real: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_keeper_survives_an_unreadable_ledger(real: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     with real.store.transaction() as transaction:
         transaction.settings.set("duty:odd", "in the beginning")
     done = threading.Event()
@@ -208,7 +208,7 @@ def test_a_worker_folds_seals_and_checks(real: Ledger, caplog: pytest.LogCapture
     assert found[0].invariant == "counts_true"
 
 
-def test_a_worker_forgets_others_that_nobody_has_seen_for_a_week(real: Ledger) -> None:
+def test_a_worker_deletes_workers_not_seen_for_a_week(real: Ledger) -> None:
     for name in ("gone", "seen"):
         with real.store.transaction() as transaction:
             transaction.workers.seen(name, ["default"], ["noop"], 1)

@@ -38,7 +38,7 @@ def test_new_work_beyond_the_limit_is_refused(ledger: Ledger) -> None:
     assert waiting(ledger) == 6
 
 
-def test_many_are_recorded_all_or_none(ledger: Ledger) -> None:
+def test_submit_many_beyond_the_limit_writes_nothing(ledger: Ledger) -> None:
     ledger.limit("default", 4)
     known: list[Any] = [{"operation": "noop", "key": "a"}, {"operation": "noop", "key": "b"}]
     ledger.submit_many(known)
@@ -68,7 +68,7 @@ def test_a_job_that_ends_can_always_submit_its_follow_ups(ledger: Ledger, clock:
     assert sum(count.n for count in ledger.counts() if count.operation == "child" and count.state == "succeeded") == 4
 
 
-def test_one_callers_refusal_is_not_anothers(ledger_url: str) -> None:
+def test_gathered_submits_are_refused_one_by_one(ledger_url: str) -> None:
     """Submits that are gathered into one transaction are refused one by one."""
     with Ledger(ledger_url) as ledger:
         ledger.limit("default", 10)
@@ -82,7 +82,7 @@ def test_one_callers_refusal_is_not_anothers(ledger_url: str) -> None:
         assert waiting(ledger) == 10
 
 
-def test_how_exact_the_limit_is(ledger_url: str) -> None:
+def test_the_limit_is_exact_on_sqlite_and_bounded_on_postgresql(ledger_url: str) -> None:
     """On SQLite it is exact; on PostgreSQL each transaction of the same moment can add its own."""
     ledgers = [Ledger(ledger_url) for _ in range(4)]  # committers of their own, as in four processes
     ledgers[0].limit("default", 20)
@@ -107,6 +107,6 @@ def test_how_exact_the_limit_is(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("queue, depth", [("q", -1), ("q", 1 << 40), ("q", "ten"), (None, 1)])
-def test_a_limit_that_cannot_be_is_refused(ledger: Ledger, queue: Any, depth: Any) -> None:
+def test_an_invalid_limit_is_refused(ledger: Ledger, queue: Any, depth: Any) -> None:
     with pytest.raises(InputError):
         ledger.limit(queue, depth)

@@ -249,7 +249,7 @@ def test_a_partition_with_a_row_that_is_not_archived_stays(
     assert (collect(crossed, tmp_path).partitions, names(crossed)) == ((P0,), [P1])
 
 
-def test_a_horizon_that_cannot_be_true_lets_no_partition_go(
+def test_an_impossible_horizon_drops_no_partition(
     crossed: Ledger, tmp_path: Path, shell: psycopg.Connection[Any]
 ) -> None:
     collect(crossed, tmp_path)
@@ -279,7 +279,7 @@ def test_a_writer_that_has_a_number_of_the_partition_keeps_it(
     require_sound(ledger, tmp_path)
 
 
-def test_who_drops_a_partition_gives_way_to_others_and_says_nothing(
+def test_a_drop_of_a_partition_gives_way_to_a_lock_without_an_error(
     crossed: Ledger, clock: VirtualClock, tmp_path: Path
 ) -> None:
     collect(crossed, tmp_path)

@@ -96,7 +96,7 @@ def test_an_execution_in_another_process_can_do_what_one_in_a_thread_can(
 
 
 @pytest.mark.parametrize("kind", ["processes", "pool"])
-def test_what_json_cannot_carry_is_refused_in_the_handler(
+def test_a_value_that_json_cannot_represent_is_refused_in_the_handler(
     live: Ledger, thumbs: Database, pool: ProcessPoolExecutor, kind: str
 ) -> None:
     names = {"bytes": "bytes", "decimal": "Decimal", "tuple": "tuple", "nan": "nan"}
@@ -245,7 +245,7 @@ def test_signals_that_stop_the_worker_do_not_stop_its_children(sqlite_url: str) 
         assert ledger.receipt(job_id).result == "went on"
 
 
-def test_a_graceful_stop_gives_back_what_runs_in_a_child_and_ends_the_child(live: Ledger, tmp_path: Path) -> None:
+def test_a_graceful_stop_returns_the_attempt_of_a_child_and_ends_the_child(live: Ledger, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     job_id = live.submit("waits", {"note": str(note)}).job_id
     worker = Worker(live, concurrency=1, executor="processes", poll_s=0.05, drain_s=0.05)
@@ -341,7 +341,7 @@ def test_a_checkpoint_under_a_lost_lease_is_refused_at_the_other_end(
         assert reading.notes.checkpoints(running.job.job_id) == {"a": '{"x":1}'}
 
 
-def test_threads_of_a_handler_may_ask_at_the_same_time(asking: _ChildExecution) -> None:
+def test_threads_of_a_handler_may_use_the_execution_at_the_same_time(asking: _ChildExecution) -> None:
     with ThreadPoolExecutor(4) as threads:
         kept = threads.map(lambda n: asking.checkpoint(f"n{n}", lambda: n), range(40))
     assert list(kept) == list(range(40))
@@ -357,7 +357,7 @@ def test_a_thread_that_outlives_its_handler_gets_no_answer(asking: _ChildExecuti
         assert reading.notes.checkpoints(running.job.job_id) == {}
 
 
-def test_whether_to_stop_is_asked_each_time(asking: _ChildExecution, running: HeldAttempt) -> None:
+def test_cancelled_is_read_from_the_worker_each_time(asking: _ChildExecution, running: HeldAttempt) -> None:
     before = asking.cancelled
     running.stop()
     assert (before, asking.cancelled) == (False, True)
@@ -371,7 +371,7 @@ def test_progress_is_noted_for_the_next_heartbeat(asking: _ChildExecution, runni
         asking.progress(2)
 
 
-def test_an_execution_is_of_no_use_in_a_fork(asking: _ChildExecution, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_execution_refuses_to_work_in_a_fork(asking: _ChildExecution, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "_pid", os.getpid() + 1)
     with pytest.raises(InputError) as refused:
         asking.checkpoint("a", lambda: 1)
@@ -408,14 +408,14 @@ def test_a_cancellation_reaches_a_handler_in_a_pool(live: Ledger, pool: ProcessP
     assert ended(live.job(job_id)) == ("quarantined", "cancelled", "Cancel: as you wish")
 
 
-def test_an_executor_that_is_none_is_refused(sqlite_url: str) -> None:
+def test_an_object_that_is_not_an_executor_is_refused(sqlite_url: str) -> None:
     executor: Any = "fibres"
     with Ledger(sqlite_url) as ledger, pytest.raises(InputError) as refused:
         Worker(ledger, executor=executor).run()
     assert refused.value.context == {"executor": "fibres"}
 
 
-def test_a_record_crosses_the_line_unchanged(running: HeldAttempt) -> None:
+def test_a_record_reaches_the_child_unchanged(running: HeldAttempt) -> None:
     crossed = attempt_from(json.loads(json.dumps(plain((running.record.job, running.record.execution)))))
     assert crossed == running.record
     assert isinstance(crossed.job, Job)

@@ -50,7 +50,7 @@ def ended(job: Job) -> tuple[Any, ...]:
 
 
 @pytest.mark.req("M-08")
-def test_who_was_not_the_first_stages_anew_in_the_same_attempt(ledger: Ledger, counter: Database) -> None:
+def test_a_refused_attempt_stages_its_effects_again_in_the_same_attempt(ledger: Ledger, counter: Database) -> None:
     errors: list[EffectError] = []
 
     @ledger.operation("echo", retry=ONCE)
@@ -81,7 +81,7 @@ def test_who_was_not_the_first_stages_anew_in_the_same_attempt(ledger: Ledger, c
     assert ended(only(ledger, "echo")) == ("succeeded", 1, 0, None, "7")
 
 
-def test_many_at_once_each_get_their_turn(ledger_url: str, counter: Database) -> None:
+def test_many_concurrent_attempts_are_each_committed(ledger_url: str, counter: Database) -> None:
     with Ledger(ledger_url) as ledger:
 
         @ledger.operation("take", retry=ONCE)
@@ -109,7 +109,7 @@ def test_many_at_once_each_get_their_turn(ledger_url: str, counter: Database) ->
         (Cancel(), ("quarantined", 1, 0, "cancelled", None)),
     ],
 )
-def test_it_may_raise_what_a_handler_may(
+def test_if_refused_may_raise_like_a_handler(
     ledger: Ledger, counter: Database, raises: Exception | None, expected: tuple[Any, ...]
 ) -> None:
     @ledger.operation("take", retry=ONCE)
@@ -126,7 +126,7 @@ def test_it_may_raise_what_a_handler_may(
     assert counter.run("SELECT n, label FROM counter") == [(0, None)]
 
 
-def test_what_is_refused_for_ever_fails(ledger: Ledger, counter: Database) -> None:
+def test_an_attempt_that_is_always_refused_fails(ledger: Ledger, counter: Database) -> None:
     tries = []
 
     @ledger.operation("take", retry=ONCE)
@@ -145,7 +145,7 @@ def test_what_is_refused_for_ever_fails(ledger: Ledger, counter: Database) -> No
     assert counter.run("SELECT n, label FROM counter") == [(0, None)]
 
 
-def test_a_later_attempt_begins_without_it(ledger: Ledger, counter: Database) -> None:
+def test_if_refused_holds_for_one_attempt_only(ledger: Ledger, counter: Database) -> None:
     """What was said in one attempt holds for that one alone."""
     agains = []
 

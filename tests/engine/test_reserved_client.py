@@ -53,7 +53,7 @@ def jobs(database: Database) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nobody_submits_under_the_ledgers_own_name(ledger: Ledger, database: Database, way: str) -> None:
+def test_a_submit_under_the_reserved_client_is_refused(ledger: Ledger, database: Database, way: str) -> None:
     with pytest.raises(InputError) as refused:
         WAYS[way](ledger, database)
     assert (refused.value.code, refused.value.context) == ("bad_input", {"client": "holdfast"})
@@ -61,7 +61,7 @@ def test_nobody_submits_under_the_ledgers_own_name(ledger: Ledger, database: Dat
     assert jobs(database) == []
 
 
-def test_what_a_handler_stages_under_that_name_fails_its_job(ledger: Ledger, database: Database) -> None:
+def test_a_follow_up_under_the_reserved_client_fails_its_job(ledger: Ledger, database: Database) -> None:
     @ledger.operation(max_attempts=1)
     def steals(run: Execution) -> None:
         run.after_commit(NOOP.keyed("holdfast", "999/1"))
@@ -73,7 +73,7 @@ def test_what_a_handler_stages_under_that_name_fails_its_job(ledger: Ledger, dat
     assert jobs(database) == [("local", None)]
 
 
-def test_the_ledgers_own_followups_stand_under_it(ledger: Ledger, database: Database) -> None:
+def test_follow_ups_without_a_key_have_the_reserved_client(ledger: Ledger, database: Database) -> None:
     @ledger.operation()
     def parent(run: Execution) -> None:
         run.after_commit(NOOP)

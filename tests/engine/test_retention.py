@@ -373,7 +373,7 @@ def test_a_gc_begins_where_jobs_are_not_slimmed_yet(
     assert check(worked.store).violations == ()
 
 
-def test_the_mark_of_slimmed_jobs_leaves_few_behind_and_is_not_trusted_blindly(
+def test_the_mark_of_slimmed_jobs_leaves_few_behind_and_is_verified(
     worked: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.verbs.retention.LEFT_MAX", 1)
@@ -421,7 +421,7 @@ def test_a_gc_can_be_dropped_after_any_of_its_steps(
 
 @pytest.mark.req("W-07", "X-09", "K-63")
 @pytest.mark.parametrize("archived", [False, True])
-def test_a_late_repeat_is_told_that_the_result_has_expired_and_is_never_done_again(
+def test_a_late_repeat_learns_that_the_result_has_expired_and_is_not_executed(
     worked: Ledger, clock: VirtualClock, folder: Path, database: Database, archived: bool
 ) -> None:
     done(worked, "a", "b")
@@ -493,7 +493,7 @@ def test_repeats_during_a_gc_see_the_result_or_that_it_has_expired(
     assert database.run("SELECT count(*), count(DISTINCT key) FROM effects") == [(30, 30)]
 
 
-def test_what_others_refer_to_stays(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
+def test_jobs_that_others_refer_to_keep_their_rows(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
     """Jobs keep their rows for life: those of keys, of follow-ups, of what replaces them."""
 
     @worked.operation("parent")
@@ -531,7 +531,7 @@ def _submission(replaces: int) -> Any:
 
 
 @pytest.mark.req("K-63")
-def test_history_leaves_as_a_file_that_the_ledger_names(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
+def test_history_is_archived_in_a_file_that_the_ledger_names(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
     done(worked, "a")
     done(worked, "b", how="snooze")
     clock.advance(10)
@@ -686,7 +686,9 @@ def test_a_record_that_may_still_move_holds_its_history(  # noqa: PLR0917 - para
     assert set(before) <= {*rows_of(ledger), *archived_rows(ledger, folder)}
 
 
-def test_what_is_archived_and_moves_on_is_told_from_there(ledger: Ledger, clock: VirtualClock, folder: Path) -> None:
+def test_an_archived_record_that_moves_again_has_history_from_there_on(
+    ledger: Ledger, clock: VirtualClock, folder: Path
+) -> None:
     """A switch that is lifted, a step that is undone and a run that is resumed after their births have left."""
     client = Client(ledger.store.url)
     hand = Hand(client)
@@ -713,7 +715,7 @@ def test_what_is_archived_and_moves_on_is_told_from_there(ledger: Ledger, clock:
     assert verify_seals(ledger.store, archives=folder).ok
 
 
-def test_a_history_that_was_cut_in_two_begins_where_it_goes_on(
+def test_a_partly_archived_history_begins_at_its_first_kept_row(
     worked: Ledger, clock: VirtualClock, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks of one row, three blocks a file: a job and its attempts are archived in part, and whole in the end."""
@@ -837,9 +839,7 @@ def test_without_a_directory_for_archives_nothing_changes(
     assert everything(worked) == before
 
 
-def test_what_a_killed_gc_left_in_the_directory_is_written_anew(
-    worked: Ledger, clock: VirtualClock, folder: Path
-) -> None:
+def test_files_of_a_killed_gc_are_written_again(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
     (folder / f".journal-1-1.{'0' * 32}.part").write_bytes(b"half")
     file = folder / "journal-1-1.jsonl.gz"
     file.write_bytes(b"half")

@@ -75,7 +75,7 @@ def test_each_strategy_waits_as_it_says(strategy: Strategy, expected: list[float
         ({"max_attempts": 3, "permanent_failures_no_retry": False}, PERMANENT, [60, 120, None]),
     ],
 )  # fmt: skip
-def test_the_policies_of_the_sources_can_be_said(
+def test_the_policies_of_the_sources_can_be_expressed(
     policy: dict[str, Any], kind: FailureKind, expected: list[float | None]
 ) -> None:
     assert delays(RetryPolicy(jitter=0, **policy), kind)[: len(expected)] == expected
@@ -96,7 +96,7 @@ def test_jitter_is_exactly_what_the_given_randomness_says(jitter: float) -> None
 
 
 @pytest.mark.req("G-20")
-def test_a_delay_is_a_second_at_least_unless_less_was_asked_for() -> None:
+def test_a_delay_is_at_least_a_second_unless_the_base_is_shorter() -> None:
     low = _Lowest()
     assert RetryPolicy(base_s=60, jitter=1).delay_s(1, UNKNOWN, low) == 1
     assert RetryPolicy(base_s=0.5, jitter=1).delay_s(1, UNKNOWN, low) == 0.5
@@ -119,7 +119,7 @@ class _Lowest(Random):
         {"rate_limit_delay_s": float("nan")}, {"max_attempts": 5, "transient_max_attempts": 4},
     ],
 )  # fmt: skip
-def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_policy_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         RetryPolicy(**wrong)
 
@@ -207,7 +207,7 @@ def test_a_permanent_failure_may_be_retried_by_choice(ledger: Ledger, clock: Vir
 
 
 @pytest.mark.req("G-20")
-def test_what_passes_by_itself_has_a_larger_budget(ledger: Ledger, clock: VirtualClock, fail: Fail) -> None:
+def test_a_transient_failure_has_a_larger_budget(ledger: Ledger, clock: VirtualClock, fail: Fail) -> None:
     passing, other = TimeoutError("t"), ValueError("u")
     cases: list[tuple[list[Exception], tuple[Any, ...]]] = [
         ([passing] * 9, ("failed", 4, 0, "timeout_error")),
@@ -238,7 +238,7 @@ def test_no_retry_rests_in_failed_at_once(ledger: Ledger, clock: VirtualClock, f
     assert failing.ended == ("failed", 1, 0, "timeout_error")
 
 
-def test_an_operation_may_tell_failures_apart_itself(ledger: Ledger, clock: VirtualClock, fail: Fail) -> None:
+def test_an_operation_may_classify_its_failures(ledger: Ledger, clock: VirtualClock, fail: Fail) -> None:
     failing = fail(KeyError("x"), retry=policy(), classify=lambda error: FailureKind.PERMANENT)
     drain(ledger, until=clock.after(WEEK_S))
     assert failing.ended == ("quarantined", 1, 0, "key_error")

@@ -53,7 +53,7 @@ from tests.support.roles import noted, wait_until
         ("1.0.0", "one", False),
     ],
 )
-def test_who_speaks_what(handler: str, requested: str, does: bool) -> None:
+def test_a_handler_supports_a_version_of_its_major(handler: str, requested: str, does: bool) -> None:
     assert speaks(handler, requested) is does
 
 
@@ -68,7 +68,7 @@ def test_who_speaks_what(handler: str, requested: str, does: bool) -> None:
         ([], "1.0.0", None),
     ],
 )
-def test_which_handler_is_chosen(here: list[str], requested: str, takes: str | None) -> None:
+def test_the_exact_or_newest_compatible_handler_is_chosen(here: list[str], requested: str, takes: str | None) -> None:
     assert chosen(here, requested) == takes
     assert chosen(list(reversed(here)), requested) == takes
 
@@ -77,7 +77,7 @@ VERSIONS = st.builds("{}.{}.{}{}".format, *[st.integers(0, 12)] * 3, st.sampled_
 
 
 @given(st.lists(VERSIONS, max_size=6, unique=True), VERSIONS)
-def test_what_is_chosen_speaks_it_and_nothing_better_is_left(here: list[str], requested: str) -> None:
+def test_the_chosen_handler_is_the_best_compatible_one(here: list[str], requested: str) -> None:
     takes = chosen(here, requested)
     able = [version for version in here if speaks(version, requested)]
     assert (takes is None) is (able == [])
@@ -133,7 +133,7 @@ def test_a_version_is_semver(version: str) -> None:
     assert raised.value.message == f"ship: {version!r} is not a version"
 
 
-def test_a_job_of_before_versions_had_to_rank_is_for_whoever_has_the_name() -> None:
+def test_a_job_with_an_unranked_version_gets_the_newest_handler() -> None:
     operations = Operations()
     declare(operations, "1.0.0", "2.0.0")
     found = operations.get("ship", "build 7")
@@ -142,7 +142,7 @@ def test_a_job_of_before_versions_had_to_rank_is_for_whoever_has_the_name() -> N
 
 
 @pytest.mark.req("L-16")
-def test_each_job_runs_on_a_handler_that_speaks_it(ledger: Ledger) -> None:
+def test_each_job_runs_on_a_compatible_handler(ledger: Ledger) -> None:
     declare(ledger, "1.0.0", "1.2.0", "2.0.0")
     requested = [None, "2.0.0", "1.0.0", "1.1.0", "1.2.0"]
     receipts = [ledger.submit("ship", {}, version=version) for version in requested]
@@ -196,7 +196,7 @@ def test_a_job_is_submitted_at_a_version_that_ranks(ledger: Ledger) -> None:
     assert ledger.counts() == []
 
 
-def test_the_longest_lease_of_an_operation_is_asked_for() -> None:
+def test_the_longest_lease_of_all_versions_is_used() -> None:
     ledger = Ledger("unused.db")
     for version, lease_s in (("1.0.0", 30.0), ("2.0.0", 90.0), ("1.1.0", 5.0)):
         ledger.operation("slow", version=version, lease_s=lease_s)(lambda run: None)
@@ -214,7 +214,7 @@ def known(ledger: Ledger) -> dict[str, str]:
 
 
 @pytest.mark.req("L-16")
-def test_the_ledger_knows_the_newest_version_whoever_comes_last(ledger_url: str) -> None:
+def test_the_ledger_keeps_the_newest_declared_version(ledger_url: str) -> None:
     for versions, newest_known in (
         (["1.0.0"], "1.0.0"),
         (["1.10.0", "1.9.0"], "1.10.0"),
@@ -254,7 +254,7 @@ def test_a_long_lived_client_without_handlers_learns_of_a_new_version(
         assert client.job(client.submit("ship", {}).job_id).operation_version == "2.0.0"
 
 
-def test_two_that_declare_at_once_leave_the_newest(ledger_url: str) -> None:
+def test_two_concurrent_declarations_leave_the_newest(ledger_url: str) -> None:
     """Whoever compared its version with one that is gone since compares again."""
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
@@ -273,7 +273,7 @@ def test_two_that_declare_at_once_leave_the_newest(ledger_url: str) -> None:
 
 
 @pytest.mark.req("L-16", "M-05")
-def test_a_worker_gives_back_what_it_does_not_speak(ledger: Ledger, clock: VirtualClock, ledger_url: str) -> None:
+def test_a_worker_returns_jobs_of_incompatible_versions(ledger: Ledger, clock: VirtualClock, ledger_url: str) -> None:
     declare(ledger, "1.0.0", "1.1.0")
     job_id = ledger.submit("ship", {}, version="1.0.0").job_id
     with Ledger(ledger_url, world=virtual_world(clock)) as upgraded:
@@ -318,7 +318,7 @@ SERVES: list[tuple[tuple[str, ...], JobVerdict, str]] = [
 
 
 @pytest.mark.req("L-16")
-def test_explain_knows_who_speaks_it(ledger: Ledger, clock: VirtualClock) -> None:
+def test_explain_names_compatible_workers(ledger: Ledger, clock: VirtualClock) -> None:
     declare(ledger, "1.1.0")
     job_id = ledger.submit("ship", {}).job_id
     for n, (serves, verdict, code) in enumerate(SERVES):
@@ -335,7 +335,7 @@ def test_explain_knows_who_speaks_it(ledger: Ledger, clock: VirtualClock) -> Non
             }  # fmt: skip
 
 
-def test_a_worker_tells_which_versions_it_has(sqlite_url: str) -> None:
+def test_a_worker_registers_the_versions_of_its_handlers(sqlite_url: str) -> None:
     with Ledger(sqlite_url) as ledger:
         declare(ledger, "1.0.0", "2.0.0")
         drained(ledger)

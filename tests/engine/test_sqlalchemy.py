@@ -53,7 +53,7 @@ OPENED: dict[str, Callable[[Engine], Any]] = {
 
 @pytest.mark.parametrize("first", ["job first", "row first"])
 @pytest.mark.parametrize("opened", OPENED.values(), ids=OPENED)
-def test_the_job_comes_and_goes_with_the_rows_of_the_framework(
+def test_a_job_commits_and_rolls_back_with_the_rows_of_the_framework(
     ledger: Ledger, orders: Database, engine: Engine, opened: Callable[[Engine], Any], first: str
 ) -> None:
     given = opened(engine)

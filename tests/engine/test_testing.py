@@ -44,7 +44,7 @@ def count(ledger: Ledger, database: Database) -> Operation[..., int]:
 # The clock and drain
 
 
-def test_a_virtual_clock_moves_only_when_told() -> None:
+def test_a_virtual_clock_moves_only_when_advanced() -> None:
     clock = VirtualClock(NOON)
     assert (clock(), clock(), clock.monotonic()) == (NOON, NOON, 0)
     assert clock.after(90) == NOON.replace(minute=1, second=30)
@@ -132,7 +132,7 @@ def test_one_job_at_a_time_the_highest_priority_first(ledger: Ledger) -> None:
     assert order == ["first", "urgent", "second", "last"]
 
 
-def test_the_same_run_twice_is_the_same_run(tmp_path: Path) -> None:
+def test_two_runs_with_one_seed_write_the_same_journal(tmp_path: Path) -> None:
     def journal(path: Path) -> list[tuple[Any, ...]]:
         clock = VirtualClock()
         with Ledger(path, world=virtual_world(clock, seed=7)) as ledger:
@@ -210,7 +210,7 @@ def test_a_crash_of_a_ruling_leaves_all_of_it_or_nothing(
     assert ledger.receipt(receipt.job_id).state.value == left
 
 
-def test_every_point_is_tried() -> None:
+def test_every_crash_point_is_tested() -> None:
     tried = {*WORK_POINTS, "during_recovery", "after_recovery", "during_ruling", "after_ruling"}
     assert set(POINTS) == tried
 
@@ -250,13 +250,13 @@ def test_a_crash_inside_a_handler_is_not_the_handlers_failure(
     assert ledger.receipt(receipt.job_id).state is JobState.SUCCEEDED
 
 
-def test_a_plan_that_never_comes_true_fails_the_test(ledger: Ledger, count: Operation[..., int]) -> None:
+def test_a_planned_crash_that_is_not_reached_fails_the_test(ledger: Ledger, count: Operation[..., int]) -> None:
     with pytest.raises(AssertionError, match="during_claim"), crash_at("during_claim"):
         ledger.submit(count.call(name="x"))
     assert drain(ledger) == 1  # and the plan is gone
 
 
-def test_only_the_planned_crash_is_taken() -> None:
+def test_only_the_planned_crash_is_suppressed() -> None:
     with pytest.raises(Crash) as crash, crash_at("before_commit"):
         raise Crash("after_commit")
     assert crash.value.point == "after_commit"

@@ -158,7 +158,7 @@ def test_beyond_the_limit_of_stuck_threads_the_worker_ends_to_be_recycled(live: 
     sleeper.wakes()
 
 
-def test_what_a_recycling_worker_still_holds_is_given_back(live: Ledger, late: Database) -> None:
+def test_attempts_of_a_recycling_worker_are_returned(live: Ledger, late: Database) -> None:
     sleeper = Sleeper(live, TIMEOUT_S)
 
     @live.operation()
@@ -266,7 +266,7 @@ def test_a_handler_that_was_faster_than_its_timeout_is_not_given_up(alone: HeldA
     assert alone.task.command == commands.Complete(alone.token, "1")
 
 
-def test_a_timeout_that_is_overtaken_between_two_looks_harms_nothing(
+def test_a_timeout_overtaken_by_its_handler_changes_nothing(
     alone: HeldAttempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter([0.0, None])
@@ -278,7 +278,7 @@ def test_a_timeout_that_is_overtaken_between_two_looks_harms_nothing(
     assert worker._ended == []
 
 
-def test_what_is_staged_after_the_handler_returned_is_not_written(alone: HeldAttempt) -> None:
+def test_effects_staged_after_the_handler_returned_are_not_written(alone: HeldAttempt) -> None:
     alone.effect("INSERT INTO notes VALUES ('in time')")
     assert alone.run() is True
     alone.effect("INSERT INTO notes VALUES ('late')")
@@ -333,9 +333,7 @@ def test_an_ending_that_waited_is_written_under_the_lease_as_it_is_now(
     assert isinstance(task.outcome, Move)
 
 
-def test_the_time_of_a_distant_server_is_never_behind(
-    new_postgres_ledger: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_time_of_a_slow_server_is_never_behind(new_postgres_ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Distant(LedgerConnection):
         """A connection whose every answer is long on its way."""
 
@@ -384,9 +382,7 @@ def test_a_note_that_no_database_keeps_does_not_stop_the_heartbeats_of_others(
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_a_running_job_is_told_of_its_cancellation_by_the_next_heartbeat(
-    live: Ledger, tmp_path: Path, kind: str
-) -> None:
+def test_a_running_job_sees_its_cancellation_with_the_next_heartbeat(live: Ledger, tmp_path: Path, kind: str) -> None:
     jobs = {}
     for then in ("raise", "return"):
         arguments = {"then": then, "started": str(tmp_path / then)}
@@ -475,7 +471,7 @@ def test_a_handler_that_raises_cancel_because_the_worker_stops_is_given_back_not
     assert excuses(live, job_id) == ["worker_stopped"]
 
 
-def test_what_had_ended_when_the_worker_was_stopped_at_once_is_written_not_given_back(live: Ledger) -> None:
+def test_attempts_ended_before_an_immediate_stop_are_written(live: Ledger) -> None:
     class Stopped(Worker):
         """A worker that is stopped just before it hears that its handler has returned."""
 

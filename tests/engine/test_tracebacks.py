@@ -80,7 +80,7 @@ def test_a_deep_recursion_is_cut(failing: Ledger) -> None:
     assert place.function == "fail_deep_inside"
 
 
-def test_what_is_no_failure_keeps_nothing(ledger: Ledger) -> None:
+def test_an_end_that_is_no_failure_keeps_no_traceback(ledger: Ledger) -> None:
     @ledger.operation("later")
     def later(run: Execution) -> None:
         if run.attempt == 1:
@@ -95,7 +95,7 @@ def test_what_is_no_failure_keeps_nothing(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("of", ["ledger", "operation"])
-def test_it_can_be_switched_off(ledger_url: str, of: str) -> None:
+def test_tracebacks_can_be_switched_off(ledger_url: str, of: str) -> None:
     with Ledger(ledger_url, tracebacks=of != "ledger") as ledger:
 
         @ledger.operation("fail", max_attempts=1, tracebacks=of != "operation")
@@ -112,7 +112,7 @@ def test_it_can_be_switched_off(ledger_url: str, of: str) -> None:
         assert kept == [False, of == "operation"]
 
 
-def test_coroutines_and_processes_keep_it_too(ledger_url: str) -> None:
+def test_coroutines_and_processes_keep_tracebacks_too(ledger_url: str) -> None:
     from tests.engine import handlers
 
     with Ledger(ledger_url) as ledger:
@@ -185,7 +185,7 @@ def test_no_traceback_is_in_an_archive(failing: Ledger, clock: VirtualClock, tmp
     assert SECRET.encode() not in content
 
 
-def test_retention_deletes_it_with_the_payload(failing: Ledger, clock: VirtualClock) -> None:
+def test_retention_deletes_the_traceback_with_the_payload(failing: Ledger, clock: VirtualClock) -> None:
     @failing.operation("second", max_attempts=3)
     def second(run: Execution) -> None:
         if run.attempt == 1:
@@ -220,7 +220,7 @@ def test_one_line_is_logged_for_a_failure(
         assert SECRET not in line
 
 
-def test_explain_says_where(failing: Ledger, clock: VirtualClock) -> None:
+def test_explain_names_the_line_that_failed(failing: Ledger, clock: VirtualClock) -> None:
     job_id = failing.submit("fail").job_id
     drain(failing)
     for state in ("pending", "failed"):

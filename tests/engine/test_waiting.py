@@ -63,7 +63,7 @@ def test_a_wait_ends_when_a_job_rests_in_failed(live: Ledger) -> None:
     assert f"holdfast explain {receipt.job_id}" in refused.value.hint
 
 
-def test_who_waits_for_a_replay_can_say_so(live: Ledger) -> None:
+def test_a_wait_can_continue_past_failed(live: Ledger) -> None:
     receipt = live.submit("fail")
     live.run_until_idle()
     with pytest.raises(WaitTimeoutError) as late:
@@ -225,7 +225,7 @@ def test_submits_of_one_loop_are_gathered_and_each_has_its_own_answer(live: Ledg
     assert sum(count.n for count in live.counts()) == 50
 
 
-def test_a_wait_hears_of_another_process(ledger_url: str, live: Ledger) -> None:
+def test_a_wait_ends_by_a_write_of_another_process(ledger_url: str, live: Ledger) -> None:
     receipt = live.submit("add", {"a": 1, "b": 2})
     context = multiprocessing.get_context("spawn")
     child = context.Process(target=_work_elsewhere, args=(ledger_url,))

@@ -135,7 +135,7 @@ def test_a_job_follows_others_that_run_or_rest(verbs: Verbs) -> None:
     assert found.next == f"holdfast explain {second}"
 
 
-def test_not_due_and_nobody_is_there_for_it(verbs: Verbs) -> None:
+def test_not_due_and_no_worker_serves_it(verbs: Verbs) -> None:
     """Its time comes by itself, and a worker does not: that is said first, and gives the verdict."""
     job_id = verbs.submit(run_at=verbs.clock.after(7200))
     assert codes(explained(verbs, job_id)) == (JobVerdict.BLOCKED, ["no_worker", "not_due"])
@@ -233,7 +233,7 @@ def test_no_worker(verbs: Verbs) -> None:
     assert found.evidence == {"queue": "slow", "last_seen_at": seen_at, "living_workers": ["worker-of-others"]}
 
 
-def test_a_worker_that_has_stopped_is_none(verbs: Verbs) -> None:
+def test_a_stopped_worker_does_not_count(verbs: Verbs) -> None:
     job_id = verbs.submit()
     hello(verbs)
     only(explained(verbs, job_id), JobVerdict.WAITING, "about_to_start")
@@ -242,7 +242,7 @@ def test_a_worker_that_has_stopped_is_none(verbs: Verbs) -> None:
     only(explained(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
 
 
-def test_a_living_worker_says_hello_often_enough(verbs: Verbs) -> None:
+def test_a_worker_with_recent_heartbeats_is_alive(verbs: Verbs) -> None:
     """Whatever its leases are, its longest silence is far from what is taken for death."""
     ledger = Ledger(verbs.store.url)
     periods, pauses = [], []
@@ -312,7 +312,7 @@ def test_others_come_first(verbs: Verbs) -> None:
     assert order[2:] == [earlier, first, second]
 
 
-def test_it_is_not_counted_for_ever(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counting_jobs_ahead_stops_at_a_limit(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.explain.pending.AHEAD_MAX", 3)
     hello(verbs)
     verbs.submit_all([Submission(operation="noop", payload="{}") for _ in range(5)])
@@ -321,7 +321,7 @@ def test_it_is_not_counted_for_ever(verbs: Verbs, monkeypatch: pytest.MonkeyPatc
     assert (found.evidence["ahead"], found.evidence["counted_to"]) == (3, 3)
 
 
-def test_nothing_stands_in_its_way(verbs: Verbs) -> None:
+def test_a_job_that_nothing_blocks(verbs: Verbs) -> None:
     hello(verbs)
     job_id = verbs.submit()
     found = only(explained(verbs, job_id), JobVerdict.WAITING, "about_to_start")
@@ -330,7 +330,7 @@ def test_nothing_stands_in_its_way(verbs: Verbs) -> None:
     assert found.next == f"holdfast show {job_id}"
 
 
-def test_attempts_that_failed_before_are_told(verbs: Verbs) -> None:
+def test_earlier_failed_attempts_are_listed(verbs: Verbs) -> None:
     hello(verbs)
     job_id = verbs.submit(max_attempts=3)
     attempt = verbs.claim_one()
@@ -382,7 +382,7 @@ def test_leased_and_not_begun(verbs: Verbs) -> None:
     assert (found.evidence["status"], found.evidence["started_at"]) == ("LEASED", None)
 
 
-def test_asked_to_stop(verbs: Verbs) -> None:
+def test_a_cancellation_was_requested(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.claim_one()
     with verbs.store.transaction() as transaction:
@@ -463,7 +463,7 @@ def test_a_lease_that_ran_out_and_is_about_to_be_reaped(
     assert verbs.job(job_id).state == then
 
 
-def test_a_lease_that_ran_out_and_nobody_is_there_to_reap_it(verbs: Verbs) -> None:
+def test_an_expired_lease_without_a_worker_to_recover_it(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     verbs.clock.advance(31)
@@ -497,7 +497,7 @@ def test_a_worker_whose_own_lease_ran_out_is_not_taken_for_living(verbs: Verbs) 
     ]
 
 
-def test_running_and_nobody_runs_it(verbs: Verbs, ledger_url: str) -> None:
+def test_running_without_a_live_worker(verbs: Verbs, ledger_url: str) -> None:
     """Only damage can bring this about: a CHECK forbids it, under the maintenance door too."""
     job_id = verbs.submit()
     verbs.claim_one()
@@ -594,7 +594,7 @@ def test_superseded(verbs: Verbs, *, by_handler: bool) -> None:
         assert release_commands(reading, verbs.job(job_id)) == (f"holdfast show {job_id}",)
 
 
-def test_superseded_by_hand_says_what_the_hand_wrote(verbs: Verbs) -> None:
+def test_superseded_by_hand_shows_the_given_reason(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.rule(verbs.job(job_id), Quarantine("superseded", ""), "job 9 does it now")
     found = only(explained(verbs, job_id), JobVerdict.FINISHED, "superseded")

@@ -63,7 +63,7 @@ def test_the_reason_of_a_replay_stays_until_the_next_one(verbs: Verbs) -> None:
 
 
 @pytest.mark.req("K-14")
-def test_a_reason_that_nobody_manages_is_refused(verbs: Verbs) -> None:
+def test_an_unknown_replay_reason_is_refused(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.FAILED)
     before = verbs.everything()
     for reason in ("", "because", "none"):
@@ -197,7 +197,7 @@ def test_a_release_that_loses_its_race_keeps_its_grant(verbs: Verbs) -> None:
     [(JobState.PENDING, ("retry", "replay")), (JobState.QUARANTINED, ("quarantine", "cancel"))],
     ids=["pending", "quarantined"],
 )
-def test_asking_for_the_state_that_is_writes_nothing(verbs: Verbs, state: JobState, names: tuple[str, ...]) -> None:
+def test_a_request_for_the_current_state_writes_nothing(verbs: Verbs, state: JobState, names: tuple[str, ...]) -> None:
     job = verbs.job_in(state)
     verbs.clock.advance(3)
     before = verbs.everything()

@@ -301,7 +301,7 @@ def test_the_statuses_of_an_entry_are_the_states_of_its_job() -> None:
 
 
 @pytest.mark.req("W-04", "W-08")
-def test_an_entry_and_its_effects_are_one(wal: Wal, ledger_url: str) -> None:
+def test_an_entry_and_its_effects_are_committed_together(wal: Wal, ledger_url: str) -> None:
     [entry_id] = append(wal, 1)
     good = put(wal.get(entry_id))
     for bad in (
@@ -343,7 +343,7 @@ def test_executing_ends_an_entry_either_way(wal: Wal, ledger_url: str) -> None:
 
 
 @pytest.mark.req("W-13", "W-19", "W-08")
-def test_storage_is_what_the_operations_made_of_it(wal: Wal, ledger: Ledger, ledger_url: str) -> None:
+def test_the_storage_holds_the_effects_of_all_operations(wal: Wal, ledger: Ledger, ledger_url: str) -> None:
     with ledger.store.transaction() as transaction:
         transaction.execute("CREATE TABLE agents (id text PRIMARY KEY, body text NOT NULL)")
 
@@ -436,7 +436,7 @@ def test_a_log_whose_operation_is_switched_off_says_so_and_leaves_the_entry_as_i
 
 
 @pytest.mark.req("W-03")
-def test_an_entry_that_somebody_holds_is_not_ended_by_another(
+def test_an_entry_under_a_lease_is_not_ended_by_another_process(
     wal: Wal, ledger: Ledger, ledger_url: str, clock: VirtualClock
 ) -> None:
     # An operator lifts the pause by hand and a worker that knows nothing of the log takes the entry.
@@ -463,7 +463,7 @@ def test_an_entry_that_somebody_holds_is_not_ended_by_another(
     assert rows(ledger_url, "SELECT queue FROM holdfast_queues WHERE paused_at IS NOT NULL") == [("wal:main",)]
 
 
-def test_logs_of_one_ledger_are_apart(ledger: Ledger) -> None:
+def test_logs_of_one_ledger_are_separate(ledger: Ledger) -> None:
     one, other = Wal(ledger, name="one"), Wal(ledger, name="other")
     [entry_id] = append(one, 1)
     [other_id] = append(other, 1, client="bob")
@@ -540,6 +540,6 @@ def test_bad_input_is_a_typed_error_and_leaves_nothing(wal: Wal, ledger_url: str
 @pytest.mark.parametrize(
     "given", [{"name": ""}, {"name": "a b"}, {"name": "a:b"}, {"lease_s": 0}, {"lease_s": -1}, {"max_attempts": 0}]
 )
-def test_a_log_that_cannot_be_is_refused(sqlite_url: str, given: dict[str, Any]) -> None:
+def test_a_log_with_invalid_settings_is_refused(sqlite_url: str, given: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Wal(Ledger(sqlite_url), **given)

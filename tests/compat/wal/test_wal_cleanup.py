@@ -89,7 +89,7 @@ def test_a_pending_entry_is_never_dropped(ledger: Ledger, ledger_url: str, clock
 
 
 @pytest.mark.req("W-07")
-def test_a_late_retry_is_never_carried_out_again_and_is_told_that_its_result_has_expired(
+def test_a_late_retry_is_not_executed_and_learns_that_its_result_has_expired(
     wal: Wal, ledger: Ledger, ledger_url: str, clock: VirtualClock
 ) -> None:
     ids = [done, failed, _] = append(wal, 3)
@@ -176,7 +176,7 @@ def test_cleanup_and_recovery_fold_the_counts(wal: Wal, ledger_url: str, clock: 
 
 
 @pytest.mark.req("W-06")
-def test_there_is_nothing_to_say_when_there_is_nothing_to_drop(
+def test_a_cleanup_without_old_entries_logs_nothing(
     wal: Wal, ledger_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     append(wal, 2)

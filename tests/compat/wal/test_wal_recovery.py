@@ -78,7 +78,7 @@ def test_recovery_replays_oldest_first_and_leaves_nothing_pending(wal: Wal, ledg
 
 
 @pytest.mark.req("W-03", "W-05", "W-14")
-def test_recovery_shuts_its_log_to_every_process_and_no_other_log(
+def test_recovery_closes_its_log_to_every_process_and_no_other_log(
     wal: Wal, ledger: Ledger, ledger_url: str, clock: VirtualClock
 ) -> None:
     [first, second, third, fourth] = append(wal, 4)
@@ -164,7 +164,7 @@ def test_recovery_waits_for_an_append_that_is_under_way(real: Ledger) -> None:
 
 
 @pytest.mark.req("W-14")
-def test_a_poison_entry_ends_failed_and_blocks_nobody(ledger: Ledger, ledger_url: str) -> None:
+def test_a_poison_entry_ends_failed_and_does_not_block_others(ledger: Ledger, ledger_url: str) -> None:
     wal = Wal(ledger, max_attempts=3)
     [first, second, third] = append(wal, 3)
     assert wal.recover(poison) == WalRecovery(completed=(first, third), failed=(second,))
@@ -177,7 +177,7 @@ def test_a_poison_entry_ends_failed_and_blocks_nobody(ledger: Ledger, ledger_url
 
 
 @pytest.mark.req("W-14")
-def test_what_an_entry_stages_can_be_the_poison(ledger: Ledger, ledger_url: str) -> None:
+def test_an_entry_whose_effects_cannot_be_stored_ends_failed(ledger: Ledger, ledger_url: str) -> None:
     wal = Wal(ledger, max_attempts=2)
     [first, second] = append(wal, 2)
 
@@ -193,7 +193,7 @@ def test_what_an_entry_stages_can_be_the_poison(ledger: Ledger, ledger_url: str)
 
 
 @pytest.mark.req("W-14")
-def test_apply_can_say_that_there_is_no_point(wal: Wal) -> None:
+def test_an_entry_that_apply_rejects_ends_failed_after_one_attempt(wal: Wal) -> None:
     [first, second, third] = append(wal, 3)
     hopeless: dict[int, Exception] = {first: Quarantine("parse_error", "not JSON"), third: Cancel("not wanted")}
 
@@ -206,7 +206,7 @@ def test_apply_can_say_that_there_is_no_point(wal: Wal) -> None:
 
 
 @pytest.mark.req("W-14")
-def test_an_entry_that_works_at_last_is_completed_once(wal: Wal, ledger_url: str) -> None:
+def test_an_entry_that_succeeds_after_failures_is_completed_once(wal: Wal, ledger_url: str) -> None:
     [entry_id] = append(wal, 1)
     tries = []
 
@@ -364,7 +364,7 @@ def test_a_crash_during_a_failure_leaves_all_of_it_or_nothing(wal: Wal, ledger_u
 
 
 @pytest.mark.req("W-09", "W-19")
-def test_recovery_comes_through_within_three_seconds(ledger_url: str, clock: VirtualClock) -> None:
+def test_recovery_ends_within_three_seconds(ledger_url: str, clock: VirtualClock) -> None:
     """Two recoveries crash one after the other, at every 10 ms another is tried, and within 3000 ms all is done."""
     with virtual_ledger(ledger_url, clock) as ledger:
         make_storage(ledger)
@@ -502,7 +502,7 @@ def test_a_slow_apply_keeps_its_entry(real: Ledger, ledger_url: str) -> None:
 
 
 @pytest.mark.req("W-05")
-def test_what_a_dead_process_held_is_waited_for(real: Ledger, ledger_url: str) -> None:
+def test_recovery_waits_for_the_lease_of_a_dead_process(real: Ledger, ledger_url: str) -> None:
     dead, wal = Wal(real, lease_s=0.4), Wal(real)
     [entry_id] = append(dead, 1)
     began = time.monotonic()

@@ -22,7 +22,7 @@ FAULTS = (
                 " self._reach(tasks, DURING)",
             ),
         ),
-        tests=(f"{TESTS}::test_those_who_wait_for_a_leader_that_dies_are_not_told_that_all_is_well",),
+        tests=(f"{TESTS}::test_callers_whose_leader_dies_get_commit_unknown",),
         databases=BOTH,
     ),
     SeededFault(
@@ -85,7 +85,7 @@ FAULTS = (
                 "if task.effects or task.followups",
             ),
         ),
-        tests=(f"{TESTS}::test_a_group_whose_answer_was_lost_repeats_what_can_be",),
+        tests=(f"{TESTS}::test_a_group_whose_answer_was_lost_repeats_its_keyed_submits",),
         databases=BOTH,
     ),
     SeededFault(
@@ -106,14 +106,14 @@ FAULTS = (
         id="committer.durable_work_written_again",
         meaning="What was committed is written again because a subscriber failed afterwards.",
         patches=(Patch(FILE, "Committer._write", "not_published(error)", "raise error"),),
-        tests=(f"{TESTS}::test_what_goes_wrong_after_the_commit_repeats_nothing",),
+        tests=(f"{TESTS}::test_an_error_after_the_commit_does_not_repeat_the_transaction",),
         databases=BOTH,
     ),
     SeededFault(
         id="committer.every_task_waits_for_a_dead_database",
         meaning="When no transaction can be begun, each task of the group tries to begin one.",
         patches=(Patch(FILE, "Committer._write", "if began:", "if True:"),),
-        tests=(f"{TESTS}::test_when_no_transaction_can_be_begun_everybody_is_told_at_once",),
+        tests=(f"{TESTS}::test_if_no_transaction_can_begin_all_tasks_fail_at_once",),
         databases=BOTH,
     ),
     SeededFault(

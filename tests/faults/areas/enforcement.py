@@ -50,7 +50,7 @@ REFUSED = (
         id="enforcement.any_birth_accepted",
         meaning="The database accepts a record that begins in any state.",
         patches=(Patch(RULES, "birth_violations", "(NOT (({legal}){born})) AND {no_door}", "1 = 0 AND {no_door}"),),
-        tests=(f"{REFUSALS}::test_a_job_is_born_pending_or_not_at_all",),
+        tests=(f"{REFUSALS}::test_a_job_is_inserted_only_as_pending",),
         databases=BOTH,
     ),
     SeededFault(

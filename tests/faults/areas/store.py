@@ -290,7 +290,7 @@ ANSWERED = (
                 "store/verbs/base.py", "redacted_move", "known[message] = redacted(message)", "known[message] = message"
             ),
         ),
-        tests=(f"{MESSAGES}::test_whichever_way_an_error_comes_in_it_is_fit_to_be_kept",),
+        tests=(f"{MESSAGES}::test_an_error_is_redacted_and_short_on_every_path",),
         databases=BOTH,
     ),
 )
