@@ -22,12 +22,15 @@ from tests.engine.working import drained, ended
 
 @pytest.fixture(scope="module")
 def dask_executor() -> Iterator[Executor]:
-    """Dask's executor on one process, which is replaced when it dies; a task is given to two processes, not more."""
-    small: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "silence_logs": 50}
+    """Dask's executor on two processes; a task whose process dies is not given to another one.
+
+    The other process takes what follows: Dask starts a new one in time only if the machine is not too busy.
+    """
+    small: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "silence_logs": 50}
     # Without an address the scheduler takes port 8787 of every interface, and warns where another test has it.
     small["scheduler_kwargs"] = {"dashboard_address": "127.0.0.1:0"}
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         LocalCluster(host="127.0.0.1", dashboard_address=None, **small) as cluster,  # type: ignore[no-untyped-call]
         Client(cluster) as client,  # type: ignore[no-untyped-call]
     ):
