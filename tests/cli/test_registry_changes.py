@@ -77,7 +77,7 @@ def test_a_superseding_version_is_submitted_from_then_on(ledger: str) -> None:
 
 
 @pytest.mark.req("L-13")
-def test_without_a_registry_a_governed_ledger_takes_nothing(sqlite_url: str) -> None:
+def test_a_governed_ledger_without_a_registry_refuses_submits(sqlite_url: str) -> None:
     made(sqlite_url).close()
     refused = holdfast("submit", "ship", "--db", sqlite_url, "--json")
     assert (refused.code, refused.error_code) == (3, "CANONICAL_OPERATION_VOCABULARY_REQUIRED_NOT_PRESENT")

@@ -137,7 +137,7 @@ def test_every_code_is_reached() -> None:
 
 
 @pytest.mark.req("L-12", "L-13")
-def test_the_checks_stand_in_one_order() -> None:
+def test_the_checks_run_in_one_order() -> None:
     """Everything is wrong at once; as one fault after the other is mended, the codes come in the order of the table."""
     faults: dict[Reject, dict[str, Any]] = {
         Reject.EXPIRED: {"expires_at": NOW - timedelta(days=1)},
@@ -172,7 +172,7 @@ def test_the_checks_stand_in_one_order() -> None:
     assert len(seen) == len(set(seen)) == 11
 
 
-def test_a_name_made_of_other_code_points_is_the_same_name() -> None:
+def test_names_that_differ_only_in_normalisation_are_equal() -> None:
     wanted = Wanted(act=Act.LIFT, target="cafe\u0301", environment="dev", executor="zoe\u0308", actions=("e\u0301",))
     composed = msgspec.structs.replace(wanted, target="café", executor="zoë", actions=("é",))
     for granted, does in ((wanted, composed), (composed, wanted)):
@@ -180,7 +180,7 @@ def test_a_name_made_of_other_code_points_is_the_same_name() -> None:
         assert judge(7, [grant], does, NOW) is grant
 
 
-def test_one_that_has_run_out_stands_as_expired() -> None:
+def test_an_active_or_draft_grant_past_its_time_is_expired() -> None:
     assert effective_state(GRANT, NOW) == GrantState.ACTIVE
     assert effective_state(GRANT, GRANT.expires_at) == GrantState.EXPIRED
     assert effective_state(but(state=GrantState.DRAFT), GRANT.expires_at) == GrantState.EXPIRED
@@ -248,9 +248,7 @@ def near(draw: Any, wanted: Wanted) -> Grant:
 
 @pytest.mark.req("L-12")
 @given(data=st.data(), named=st.none() | st.integers(1, 4), doubted=st.sets(st.integers(1, 4), max_size=2))
-def test_nothing_is_ever_raised_and_only_an_exact_match_permits(
-    data: Any, named: int | None, doubted: set[int]
-) -> None:
+def test_judge_never_raises_and_permits_only_an_exact_match(data: Any, named: int | None, doubted: set[int]) -> None:
     wanted = data.draw(WANTS | st.just(WANTED))
     grants: list[Grant] = data.draw(st.lists(GRANTS | near(wanted), max_size=4))
     verdict = judge(named, grants, wanted, NOW, dict.fromkeys(doubted, DOUBT))
@@ -265,7 +263,7 @@ def test_nothing_is_ever_raised_and_only_an_exact_match_permits(
 
 
 @given(data=st.data(), wanted=WANTS, plan=WORDS)
-def test_a_grant_asked_for_like_this_permits_this_unless_it_is_generic(data: Any, wanted: Wanted, plan: str) -> None:
+def test_a_grant_with_the_wanted_scope_permits_it_unless_it_is_generic(data: Any, wanted: Wanted, plan: str) -> None:
     grant = msgspec.structs.replace(
         data.draw(GRANTS),
         grant_id=1,
@@ -316,17 +314,17 @@ def _assert_exact(grant: Grant, wanted: Wanted) -> None:
         {"expires_at": NOW + timedelta(seconds=2)},
     ],
 )
-def test_every_word_of_a_grant_is_in_what_is_signed(fields: dict[str, Any]) -> None:
+def test_every_field_of_a_grant_is_in_the_signed_text(fields: dict[str, Any]) -> None:
     assert approval_text(but(**fields), "ledger-1") != approval_text(GRANT, "ledger-1")
     assert approval_text(GRANT, "ledger-2") != approval_text(GRANT, "ledger-1")
 
 
-def test_what_becomes_of_a_grant_is_not_in_what_is_signed() -> None:
+def test_later_states_of_a_grant_are_not_in_the_signed_text() -> None:
     later = but(state=GrantState.CONSUMED, version=3, consumed_by="ann", reason="done", updated_at=NOW)
     assert approval_text(later, "ledger-1") == approval_text(GRANT, "ledger-1")
 
 
-def test_every_word_of_a_slip_is_in_what_is_signed() -> None:
+def test_every_field_of_a_slip_is_in_the_signed_text() -> None:
     slip = Slip(
         action="snapshot.restore", target="t", executor="ann", rollback_plan="p", reason="r", approved_by="bob",
         issued_at="i", expires_at="e", nonce="n", public_key="k",

@@ -80,7 +80,7 @@ def test_the_first_check_that_fails_is_the_answer(
 
 
 @pytest.mark.req("L-11", "L-13")
-def test_of_several_faults_the_earliest_is_told(shared: Store[Any]) -> None:
+def test_of_several_faults_the_earliest_is_reported(shared: Store[Any]) -> None:
     all_wrong = {"fixture": None, "idempotency_root": "nowhere"}
     assert dispatched(shared, **all_wrong, contract="DOT_C1_NOTHING").blocker == "REJECT_CONTRACT_UNKNOWN"
     assert dispatched(shared, **all_wrong, contract="DOT_C1_BAD_INPUT_HARNESS").blocker == "REJECT_FIXTURE_MISSING"
@@ -93,7 +93,7 @@ def test_of_several_faults_the_earliest_is_told(shared: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-11", "L-09", "L-22")
-def test_a_real_run_is_refused_there_whatever_it_is(shared: Store[Any]) -> None:
+def test_dispatch_refuses_every_real_run(shared: Store[Any]) -> None:
     before = everything(shared)
     for contract in (*CONTRACTS, "DOT_C1_NOTHING"):
         with pytest.raises(RegistryError) as caught:
@@ -103,7 +103,7 @@ def test_a_real_run_is_refused_there_whatever_it_is(shared: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-11")
-def test_the_gate_of_the_runtime_comes_first(sqlite_url: str) -> None:
+def test_a_ledger_without_a_registry_is_refused_before_other_checks(sqlite_url: str) -> None:
     with new_store(sqlite_url) as store:
         summary = dispatched(store, mode="REAL_RUN", correlation_id="")  # nothing else is looked at
         assert (summary.validated, summary.blocker, summary.checks) == (False, "VOCABULARY_RUNTIME_OVERCLAIM", ())
@@ -135,7 +135,7 @@ def test_every_contract_has_a_tool(shared: Store[Any], contract: str) -> None:
 
 
 @pytest.mark.req("L-20")
-def test_a_dismantled_collection_is_out_of_force_and_all_of_it_is_on_record(shared: Store[Any]) -> None:
+def test_a_dismantled_collection_is_not_in_force_and_stays_on_record(shared: Store[Any]) -> None:
     wanted = built(shared)
     rehearsed = dismantle(shared, wanted.collection, **WHO)
     assert rehearsed.ok

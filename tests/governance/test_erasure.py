@@ -102,7 +102,7 @@ def test_nothing_of_the_person_is_left_and_history_still_verifies(ledger: Ledger
     assert PERSON.encode() not in gzip.decompress(file.read_bytes())
 
 
-def test_the_key_is_in_use_for_life(ledger: Ledger) -> None:
+def test_the_key_of_an_erased_job_stays_in_use(ledger: Ledger) -> None:
     job_id = greeted(ledger)
     other = ledger.submit("noop", client="web", key="other").job_id
     erased(ledger, job_id)
@@ -137,7 +137,7 @@ def test_it_needs_a_grant_for_exactly_this_job(ledger: Ledger) -> None:
     assert (again.changed, again.erasure.grant_id) == (False, first)
 
 
-def test_what_has_not_ended_is_refused_with_a_next_step(ledger: Ledger) -> None:
+def test_an_erasure_of_a_job_that_has_not_ended_is_refused_with_a_next_step(ledger: Ledger) -> None:
     pending = ledger.submit("greet", {"who": PERSON}).job_id
     grant = granted(ledger.store, Act.ERASE, f"job:{pending}")
     with pytest.raises(InvalidStateTransitionError) as refused:

@@ -64,7 +64,7 @@ def refused(code: str, call: Callable[..., object], *args: Any, **given: Any) ->
 
 
 @pytest.mark.req("L-10", "L-12")
-def test_in_dev_one_may_approve_ones_own_and_that_is_recorded(make: Make) -> None:
+def test_in_dev_a_requester_may_approve_and_that_is_recorded(make: Make) -> None:
     store = make("dev")
     what = wanted(store)
     draft = requested(store, what)
@@ -93,7 +93,7 @@ def test_in_dev_an_act_without_a_grant_gets_one_of_its_own(make: Make) -> None:
     assert [row[0] for row in journal_of(store, used)] == ["request", "approve", "consume"]
 
 
-def test_in_dev_a_grant_that_does_not_fit_is_in_nobodys_way(sqlite: Store[Any]) -> None:
+def test_in_dev_a_grant_that_does_not_fit_is_ignored(sqlite: Store[Any]) -> None:
     what = wanted(sqlite)
     others = requested(sqlite, wanted(sqlite, executor="eve"))
     approve(sqlite, others.grant_id, Identity(name="eve"))
@@ -103,14 +103,14 @@ def test_in_dev_a_grant_that_does_not_fit_is_in_nobodys_way(sqlite: Store[Any]) 
         assert reading.grants.get(others.grant_id).state == "active"  # type: ignore[union-attr]
 
 
-def test_in_dev_a_grant_that_fits_is_used_before_one_of_ones_own(sqlite: Store[Any]) -> None:
+def test_in_dev_a_fitting_grant_is_used_before_a_new_one_is_made(sqlite: Store[Any]) -> None:
     what = wanted(sqlite)
     draft = requested(sqlite, what)
     approve(sqlite, draft.grant_id, Identity(name="bob"))
     assert act(sqlite, what) == draft.grant_id
 
 
-def test_in_dev_two_that_fit_are_one_too_many(sqlite: Store[Any]) -> None:
+def test_in_dev_two_fitting_grants_are_ambiguous(sqlite: Store[Any]) -> None:
     what = wanted(sqlite)
     for plan in ("one", "another"):
         grant = request(sqlite, what, requester="ann", rollback_plan=plan, reason=WHY)
@@ -121,7 +121,7 @@ def test_in_dev_two_that_fit_are_one_too_many(sqlite: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-10", "L-12", "L-13")
-def test_in_stage_it_takes_somebody_else(make: Make) -> None:
+def test_in_stage_a_grant_needs_another_approver(make: Make) -> None:
     store = make("stage")
     what = wanted(store)
     assert refused(Reject.MISSING, act, store, what).hint.startswith(
@@ -143,7 +143,7 @@ def test_in_stage_it_takes_somebody_else(make: Make) -> None:
 
 
 @pytest.mark.req("L-12", "L-13")
-def test_in_prod_it_takes_somebody_else_who_is_known_by_a_key(make: Make, people: People) -> None:
+def test_in_prod_a_grant_needs_another_approver_with_a_key(make: Make, people: People) -> None:
     store = make("prod")
     people.register(store, "bob")
     what = wanted(store)
@@ -187,14 +187,14 @@ def test_the_console_may_approve_in_prod_if_it_signs(sqlite_url: str, people: Pe
         assert act(store, wanted(store)) == draft.grant_id
 
 
-def test_a_file_knows_no_roles(sqlite_url: str) -> None:
+def test_sqlite_refuses_an_approval_by_role(sqlite_url: str) -> None:
     with new_store(sqlite_url, environment="prod") as store:
         draft = requested(store, wanted(store))
         refused("approver_not_authenticated", approve, store, draft.grant_id, Identity(name="bob", method=ROLE))
 
 
 @pytest.mark.req("L-12")
-def test_in_prod_a_role_of_the_database_may_approve_what_another_asked_for(pg_url: str) -> None:
+def test_in_prod_a_database_role_may_approve_the_request_of_another(pg_url: str) -> None:
     database = pg_url.rpartition("/")[2]
     ann, bob = f"ann_{database}", f"bob_{database}"
     urls = {name: pg_url.replace("postgres@", f"{name}@") for name in (ann, bob)}
@@ -405,7 +405,7 @@ def test_a_request_is_for_the_ledger_that_it_is_made_to(sqlite: Store[Any]) -> N
     refused(Reject.WRONG_ENVIRONMENT, requested, sqlite, wanted(sqlite, environment="prod"))
 
 
-def test_the_same_is_not_asked_for_twice_until_it_has_run_out(make: Make, clock: VirtualClock) -> None:
+def test_an_equal_request_is_refused_until_the_first_has_expired(make: Make, clock: VirtualClock) -> None:
     store = make("stage")
     what = wanted(store)
     first = requested(store, what, ttl=timedelta(seconds=60))
@@ -425,13 +425,13 @@ def test_the_same_is_not_asked_for_twice_until_it_has_run_out(make: Make, clock:
     assert journal_of(store, 2)[-1] == ("expire", "expired", "holdfast", "expired unused")
 
 
-def test_a_draft_that_has_run_out_cannot_be_approved(sqlite: Store[Any], clock: VirtualClock) -> None:
+def test_an_expired_draft_cannot_be_approved(sqlite: Store[Any], clock: VirtualClock) -> None:
     draft = requested(sqlite, wanted(sqlite), ttl=timedelta(seconds=1))
     clock.advance(1)
     refused("grant_expired", approve, sqlite, draft.grant_id, Identity(name="bob"))
 
 
-def test_a_list_finds_what_has_run_out_as_expired(make: Make, clock: VirtualClock) -> None:
+def test_a_list_shows_grants_past_their_time_as_expired(make: Make, clock: VirtualClock) -> None:
     store = make("dev")
     for target, ttl in (("job:1", 10), ("job:2", 1000)):
         requested(store, wanted(store, target), ttl=timedelta(seconds=ttl))
@@ -444,14 +444,14 @@ def test_a_list_finds_what_has_run_out_as_expired(make: Make, clock: VirtualCloc
         assert [grant.grant_id for grant in reading.grants.page(before=2)] == [1]
 
 
-def test_what_is_not_there_cannot_be_approved_or_revoked(sqlite: Store[Any]) -> None:
+def test_a_missing_grant_cannot_be_approved_or_revoked(sqlite: Store[Any]) -> None:
     with pytest.raises(RecordNotFoundError):
         approve(sqlite, 1, Identity(name="bob"))
     with pytest.raises(RecordNotFoundError):
         revoke(sqlite, 1, actor="bob", reason="no")
 
 
-def test_a_ledger_that_does_not_say_what_it_is_for_is_treated_as_prod(sqlite: Store[Any]) -> None:
+def test_a_ledger_without_an_environment_is_treated_as_prod(sqlite: Store[Any]) -> None:
     draft, another = requested(sqlite, wanted(sqlite)), wanted(sqlite, "job:2")
     with sqlite.transaction() as transaction, transaction.maintenance.open(who="mallory", why="to play"):
         transaction.settings.set("environment", "playground")
@@ -465,7 +465,7 @@ def test_a_ledger_that_does_not_say_what_it_is_for_is_treated_as_prod(sqlite: St
 
 @pytest.mark.req("L-12")
 @pytest.mark.parametrize("environment, method", [("dev", "self"), ("stage", "free"), ("prod", "bootstrap")])
-def test_the_first_approver_is_free_and_that_is_recorded(
+def test_the_first_approver_needs_no_grant_and_that_is_recorded(
     make: Make, people: People, environment: str, method: str
 ) -> None:
     store = make(environment)
@@ -481,7 +481,7 @@ def test_the_first_approver_is_free_and_that_is_recorded(
     assert journal_of(store, grant.grant_id)[-1] == ("consume", "consumed", "admin", why)
 
 
-def test_the_first_approver_of_prod_needs_a_bootstrap_that_is_asked_for(make: Make, people: People) -> None:
+def test_the_first_approver_of_prod_needs_an_explicit_bootstrap(make: Make, people: People) -> None:
     store = make("prod")
     before = contents(store)
     refused("bootstrap_required", people.register, store, "bob", bootstrap=False)
@@ -541,7 +541,7 @@ def test_in_prod_a_second_approver_needs_a_grant_for_that_very_key(make: Make, p
     people.approve(store, requested(store, wanted(store)), "eve")
 
 
-def test_revoking_is_recorded_and_does_not_make_the_next_one_free(make: Make, people: People) -> None:
+def test_a_revocation_is_recorded_and_the_next_approver_still_needs_a_grant(make: Make, people: People) -> None:
     store = make("prod")
     people.register(store, "bob")
     revoked = revoke_approver(store, "bob", actor="sec", reason="left")
@@ -569,6 +569,6 @@ def test_a_name_has_one_key_and_a_key_one_name(sqlite: Store[Any], people: Peopl
 
 
 @pytest.mark.parametrize("key", ["", "00", "zz" * 32, "0" * 66])
-def test_what_is_no_key_is_refused(sqlite: Store[Any], key: str) -> None:
+def test_an_invalid_key_is_refused(sqlite: Store[Any], key: str) -> None:
     with pytest.raises(InputError):
         register_approver(sqlite, "bob", key, actor="a", reason=WHY)

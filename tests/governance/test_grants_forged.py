@@ -278,7 +278,7 @@ ALSO_ON_POSTGRES = (
     [(name, "sqlite") for name in FORGERIES]
     + [pytest.param(name, "pg", marks=pytest.mark.pg) for name in ALSO_ON_POSTGRES],
 )
-def test_what_was_forged_permits_nothing(name: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_a_forged_grant_permits_nothing(name: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     environment, doubt, approver, how = FORGERIES[name]
     with new_store(request.getfixturevalue(f"{kind}_url"), environment=environment) as store:
         what, grant = how(Forger(store, People(tmp_path)))
@@ -310,7 +310,7 @@ NEVER_CHANGED = {
 
 
 @pytest.mark.req("L-12")
-def test_what_was_asked_for_cannot_be_changed(empty_url: str, tmp_path: Path) -> None:
+def test_the_scope_of_a_requested_grant_cannot_be_changed(empty_url: str, tmp_path: Path) -> None:
     with new_store(empty_url, environment="stage") as store:
         it = Forger(store, People(tmp_path))
     client = Client(empty_url)
@@ -346,7 +346,7 @@ def found_in(store: Store[Any]) -> list[str]:
 
 @pytest.mark.req("L-12", "L-13")
 @pytest.mark.parametrize("name", FOUND)
-def test_what_was_forged_is_found_by_check(name: str, sqlite_url: str, tmp_path: Path) -> None:
+def test_a_forged_grant_is_found_by_check(name: str, sqlite_url: str, tmp_path: Path) -> None:
     """A client that may write can use up a grant without the gateway: no database verifies a signature."""
     environment, _, _, how = FORGERIES[name]
     with new_store(sqlite_url, environment=environment) as store:
@@ -362,7 +362,7 @@ def test_what_was_forged_is_found_by_check(name: str, sqlite_url: str, tmp_path:
 
 
 @pytest.mark.parametrize("environment", ["dev", "stage", "prod"])
-def test_what_was_approved_as_it_must_be_is_not_doubted(empty_url: str, environment: str, tmp_path: Path) -> None:
+def test_a_correctly_approved_grant_is_accepted(empty_url: str, environment: str, tmp_path: Path) -> None:
     with new_store(empty_url, environment=environment) as store:
         it = Forger(store, People(tmp_path))
         assert found_in(store) == []

@@ -76,7 +76,9 @@ def test_two_processes_with_one_grant(store: Store[Any], empty_url: str, server:
 
 
 @pytest.mark.req("L-04", "L-10")
-def test_a_process_that_dies_in_its_act_has_used_nothing(store: Store[Any], empty_url: str, server: ForkServer) -> None:
+def test_a_process_that_dies_in_its_act_consumes_no_grant(
+    store: Store[Any], empty_url: str, server: ForkServer
+) -> None:
     what = wanted(store)
     grant = requested(store, what)
     approve(store, grant.grant_id, Identity(name="bob"))

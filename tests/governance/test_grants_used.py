@@ -142,7 +142,7 @@ def doors(store: Store[Any]) -> list[tuple[str, str, int | None]]:
 
 
 @pytest.mark.req("L-10")
-def test_a_repair_in_dev_goes_under_a_grant_of_ones_own(broken: Callable[[str], Store[Any]]) -> None:
+def test_a_repair_in_dev_makes_its_own_grant(broken: Callable[[str], Store[Any]]) -> None:
     store = broken("dev")
     digest = plan(store).digest
     assert mend(store, digest).ok
@@ -280,7 +280,7 @@ def _authorise(store: Store[Any], grant_id: int, what: Wanted) -> None:
         authorise(transaction, what, grant_id=grant_id, reason="again")
 
 
-def test_in_stage_a_slip_is_somebody_elses_and_needs_no_signature(new_url: NewUrl, tmp_path: Path) -> None:
+def test_in_stage_a_slip_needs_another_approver_and_no_signature(new_url: NewUrl, tmp_path: Path) -> None:
     place = Place(new_url, tmp_path, "stage")
     path = place.snapshot()
     place.refused(Reject.MISSING, path, None)
@@ -301,7 +301,7 @@ def test_in_dev_a_snapshot_needs_no_slip_and_keeps_one_that_is_given(new_url: Ne
 
 
 @pytest.mark.req("L-12", "L-13")
-def test_in_prod_a_slip_is_signed_by_somebody_whom_the_snapshot_knows(new_url: NewUrl, tmp_path: Path) -> None:
+def test_in_prod_a_slip_needs_the_signature_of_an_approver_in_the_snapshot(new_url: NewUrl, tmp_path: Path) -> None:
     place = Place(new_url, tmp_path, "prod")
     path = place.snapshot("bob", "eve", revoked="eve")
     place.refused(Reject.MISSING, path, None)
@@ -404,7 +404,7 @@ def test_a_file_that_is_no_slip_is_refused(tmp_path: Path, text: bytes | dict[st
     assert read_slip(path) == SLIP
 
 
-def test_a_slip_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_slip_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read_slip(tmp_path / "missing")
     assert caught.value.context == {"path": str(tmp_path / "missing")}

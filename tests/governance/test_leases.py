@@ -26,7 +26,7 @@ def lease(store: Store[Any]) -> tuple[str, int, float]:
 
 
 @pytest.mark.req("L-14")
-def test_a_lease_is_won_by_one_and_heals_by_its_time_limit(store: Store[Any], clock: VirtualClock) -> None:
+def test_one_holder_gets_a_lease_and_it_is_free_after_its_time_limit(store: Store[Any], clock: VirtualClock) -> None:
     assert acquire(store, NAME, "ann", MINUTE) == 1
     assert acquire(store, NAME, "bob", MINUTE) is None
     assert acquire(store, "another", "bob", MINUTE) == 1
@@ -62,7 +62,7 @@ def test_the_holders_own_is_renewed_under_its_token_and_never_cut_short(store: S
 
 
 @pytest.mark.req("L-14")
-def test_what_was_released_is_free_at_once_and_its_token_is_spent(store: Store[Any]) -> None:
+def test_a_released_lease_is_free_at_once_and_its_token_is_invalid(store: Store[Any]) -> None:
     assert acquire(store, NAME, "ann", MINUTE) == 1
     assert release(store, NAME, "ann", 1)
     assert not release(store, NAME, "ann", 1)
@@ -98,7 +98,7 @@ def test_a_lease_is_given_back_when_its_block_fails(store: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-14")
-def test_many_threads_one_winner(ledger_url: str) -> None:
+def test_of_many_threads_one_gets_the_lease(ledger_url: str) -> None:
     """By the real clock: of threads that ask at the same moment one wins, again and again."""
     threads_n, rounds = 8, 5
     with create_store(ledger_url) as store:
@@ -140,7 +140,7 @@ def test_many_threads_one_winner(ledger_url: str) -> None:
         ({"ttl": timedelta(days=31)}, "ttl"),
     ],
 )
-def test_what_is_no_lease_is_refused(sqlite_url: str, given: dict[str, Any], field: str) -> None:
+def test_an_invalid_lease_is_refused(sqlite_url: str, given: dict[str, Any], field: str) -> None:
     with new_store(sqlite_url) as store:
         with pytest.raises(InputError) as caught:
             acquire(store, **{"name": NAME, "holder": "ann", "ttl": MINUTE, **given})

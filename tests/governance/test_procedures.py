@@ -106,7 +106,7 @@ def test_a_step_sees_what_the_steps_before_it_left_as_json(store: Store[Any]) ->
     assert after == {**before, "TWO": None}
 
 
-def test_what_must_happen_elsewhere_is_a_job_that_a_step_submits(store: Store[Any]) -> None:
+def test_a_job_submitted_by_a_step_commits_with_the_step(store: Store[Any]) -> None:
     def submit(at: StepContext) -> int:
         [admission] = at.transaction.jobs.submit(
             [Submission(operation="noop", payload="{}", key=at.root)], actor=at.actor
@@ -176,7 +176,7 @@ def test_a_dry_run_of_a_run_that_was_interrupted_rehearses_the_rest(store: Store
 
 
 @pytest.mark.req("L-11")
-def test_a_plan_does_not_even_ask_the_ledger() -> None:
+def test_a_plan_does_not_read_the_ledger() -> None:
     report = run(cast("Any", None), fill, {"room": 5}, root="r", mode=Mode.PLAN_ONLY, **WHO)
     assert (report.verdict, report.authority, report.persistent_state) == ("GO", "NOT_ASKED", "NONE")
     assert (report.plan, report.target) == (fill.plan_of({"room": 5}), "procedure:fill")
@@ -184,7 +184,7 @@ def test_a_plan_does_not_even_ask_the_ledger() -> None:
 
 
 @pytest.mark.req("L-11")
-def test_verification_holds_what_stands_against_what_was_promised_and_writes_nothing(store: Store[Any]) -> None:
+def test_verification_compares_steps_with_their_checks_and_writes_nothing(store: Store[Any]) -> None:
     look: Any = {**WHO, "mode": Mode.VERIFY_ONLY}
     before = everything(store)
     report = run(store, fill, {}, root="r", **look)
@@ -233,7 +233,7 @@ def test_a_failure_undoes_everything_and_stops_by_name(store: Store[Any]) -> Non
 
 
 @pytest.mark.req("L-08", "L-10")
-def test_a_stopped_run_begins_again_under_the_grant_that_it_has(store: Store[Any]) -> None:
+def test_a_stopped_run_restarts_under_its_own_grant(store: Store[Any]) -> None:
     stubborn = {"n": 0}
 
     def verify(_: StepContext) -> None:
@@ -298,7 +298,7 @@ FAILURES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.req("L-01", "L-21")
-def test_whatever_a_step_raises_is_its_failure(store: Store[Any]) -> None:
+def test_any_exception_of_a_step_is_its_failure(store: Store[Any]) -> None:
     for case, (step, failure) in FAILURES.items():
         what = Procedure(name="p", version="1.0.0", steps=(put("A"), step, put("C")))
         report = run(store, what, {}, root=case, **REAL)
@@ -309,7 +309,7 @@ def test_whatever_a_step_raises_is_its_failure(store: Store[Any]) -> None:
         assert books(store) == []
 
 
-def test_what_the_database_refuses_is_a_failure_even_if_the_step_hides_it_or_only_the_commit_tells(
+def test_a_refusal_of_the_database_fails_the_step_even_if_hidden_or_at_commit(
     store: Store[Any],
 ) -> None:
     with store.transaction() as transaction:
@@ -341,7 +341,7 @@ def test_what_the_database_refuses_is_a_failure_even_if_the_step_hides_it_or_onl
     assert (report.verdict, books(store)) == expected
 
 
-def test_an_interrupt_passes_and_leaves_a_run_that_goes_on(store: Store[Any]) -> None:
+def test_an_interrupt_is_raised_and_the_run_can_be_resumed(store: Store[Any]) -> None:
     calls = []
 
     def interrupted(at: StepContext) -> None:
@@ -360,7 +360,7 @@ def test_an_interrupt_passes_and_leaves_a_run_that_goes_on(store: Store[Any]) ->
 
 
 @pytest.mark.req("L-21")
-def test_a_compensation_that_fails_is_recorded_and_taken_up_again(store: Store[Any]) -> None:
+def test_a_failed_compensation_is_recorded_and_retried(store: Store[Any]) -> None:
     broken = [True, True, True]
 
     def take_away(at: StepContext) -> None:
@@ -391,7 +391,7 @@ def test_a_compensation_that_fails_is_recorded_and_taken_up_again(store: Store[A
     ]  # fmt: skip
 
 
-def test_a_compensation_sees_the_outcomes_of_what_stands(store: Store[Any]) -> None:
+def test_a_compensation_sees_the_outcomes_of_performed_steps(store: Store[Any]) -> None:
     seen = []
 
     def step(name: str, verify: Any = None) -> Step:
@@ -547,7 +547,7 @@ def test_an_interrupted_run_can_be_undone_instead(store: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-09")
-def test_where_a_run_stands_is_told_from_its_records_alone(store: Store[Any]) -> None:
+def test_the_status_of_a_run_is_derived_from_its_records(store: Store[Any]) -> None:
     def status_of(root: str) -> tuple[str, dict[str, str], str | None]:
         with store.reading() as reading:
             found = run_status(reading, root)

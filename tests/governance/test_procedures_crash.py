@@ -104,7 +104,7 @@ def test_a_run_that_dies_at_every_point_in_turn_comes_to_the_same_end(store: Sto
 
 
 @pytest.mark.req("L-21")
-def test_an_undoing_that_somebody_asked_for_survives_crashes_too(store: Store[Any]) -> None:
+def test_a_requested_undo_survives_crashes_too(store: Store[Any]) -> None:
     with pytest.raises(Crash):
         run(store, fill, {}, root="r", world=crashing("inside PUT_C"), **REAL)
     for when in ("before", "inside", "after"):

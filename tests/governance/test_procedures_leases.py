@@ -93,9 +93,7 @@ def test_a_step_that_outlives_its_lease_keeps_it(store: Store[Any], clock: Virtu
 
 
 @pytest.mark.req("L-14")
-def test_a_run_that_sleeps_between_steps_goes_on_unless_somebody_had_the_lease(
-    store: Store[Any], clock: VirtualClock
-) -> None:
+def test_a_run_that_slept_continues_unless_another_took_its_lease(store: Store[Any], clock: VirtualClock) -> None:
     report = run(store, fill, {}, root="r", world=hooked("after PUT_A", lambda: clock.advance(3600)), **REAL)
     assert (report.verdict, books(store)) == ("DONE", ["A", "B", "C"])
 
@@ -217,7 +215,7 @@ def test_a_run_that_another_runner_has_ended_needs_no_lease_any_more(store: Stor
 
 
 @pytest.mark.req("L-13", "L-14")
-def test_where_a_run_was_left_in_the_middle_no_other_begins(store: Store[Any], clock: VirtualClock) -> None:
+def test_no_run_begins_while_another_is_unfinished(store: Store[Any], clock: VirtualClock) -> None:
     interrupted(store, "after PUT_A")
     clock.advance(3600)
     before = everything(store)
@@ -236,7 +234,7 @@ def test_where_a_run_was_left_in_the_middle_no_other_begins(store: Store[Any], c
 
 
 @pytest.mark.req("L-10", "L-12")
-def test_somebody_else_takes_a_run_over_under_a_grant_of_their_own(store: Store[Any], clock: VirtualClock) -> None:
+def test_another_operator_takes_over_a_run_under_an_own_grant(store: Store[Any], clock: VirtualClock) -> None:
     interrupted(store, "after PUT_A")
     clock.advance(3600)
     report = resume(store, fill, root="r", **BOB)
@@ -266,7 +264,7 @@ def granted(store: Store[Any], executor: str, params: dict[str, Any] | None = No
 
 
 @pytest.mark.req("L-04", "L-10")
-def test_one_grant_is_good_for_one_run_whoever_asks_and_however_it_ends(empty_url: str, clock: VirtualClock) -> None:
+def test_one_grant_permits_one_run_only(empty_url: str, clock: VirtualClock) -> None:
     with stage(empty_url, clock) as store:
         with pytest.raises(AuthorityError) as caught:
             run(store, fill, {}, root="r", **REAL)
@@ -295,7 +293,7 @@ def test_one_grant_is_good_for_one_run_whoever_asks_and_however_it_ends(empty_ur
 
 
 @pytest.mark.req("L-10", "L-12")
-def test_a_grant_is_for_the_one_whom_it_names(empty_url: str, clock: VirtualClock) -> None:
+def test_a_grant_permits_only_its_executor(empty_url: str, clock: VirtualClock) -> None:
     with stage(empty_url, clock) as store:
         own = granted(store, "ann")
         interrupted(store, "after PUT_A", grant_id=own)
@@ -317,7 +315,7 @@ def test_a_grant_is_for_the_one_whom_it_names(empty_url: str, clock: VirtualCloc
 
 
 @pytest.mark.req("L-10")
-def test_a_stopped_run_goes_on_under_its_own_grant_or_a_fresh_one(empty_url: str, clock: VirtualClock) -> None:
+def test_a_stopped_run_continues_under_its_own_grant_or_a_new_one(empty_url: str, clock: VirtualClock) -> None:
     with stage(empty_url, clock) as store:
         own = granted(store, "ann")
         interrupted(store, "after PUT_A", grant_id=own)
@@ -330,7 +328,7 @@ def test_a_stopped_run_goes_on_under_its_own_grant_or_a_fresh_one(empty_url: str
 
 
 @pytest.mark.req("L-25")
-def test_a_dry_run_tells_of_the_grant_and_leaves_it_as_it_is(empty_url: str, clock: VirtualClock) -> None:
+def test_a_dry_run_reports_the_grant_and_does_not_consume_it(empty_url: str, clock: VirtualClock) -> None:
     with stage(empty_url, clock) as store:
         grant = granted(store, "ann")
         before = everything(store)
@@ -428,7 +426,7 @@ def _lose(at: StepContext) -> None:
 
 
 @pytest.mark.pg
-def test_a_deadlock_or_a_lock_that_cannot_be_had_is_no_failure_of_the_step(pg_url: str) -> None:
+def test_a_deadlock_or_lock_timeout_is_no_failure_of_the_step(pg_url: str) -> None:
     """An effect that waits too long for somebody else's lock: the run stays where it is."""
     blocking: list[psycopg.Connection[Any]] = []
 

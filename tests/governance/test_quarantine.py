@@ -52,7 +52,7 @@ def found(store: Store[Any], *, limit: int = 50, before: int | None = None, **fi
 
 
 @pytest.mark.req("G-21")
-def test_what_rests_there_is_found_by_what_it_is(
+def test_quarantined_jobs_are_found_by_each_filter(
     store: Store[Any], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quarantine, "_PAGE", 2)  # a reason is looked for page by page
@@ -110,7 +110,7 @@ def test_statistics_count_each_job_once_from_one_view(store: Store[Any], clock: 
 
 
 @pytest.mark.req("G-21", "K-17")
-def test_a_job_is_shown_with_how_it_came_and_went(store: Store[Any], clock: VirtualClock) -> None:
+def test_a_job_is_shown_with_its_quarantines_and_releases(store: Store[Any], clock: VirtualClock) -> None:
     [job_id] = quarantined(store, "poison", message="malformed", max_attempts=2, replay_attempts=0)
     came = clock()
     clock.advance(60)
@@ -151,7 +151,7 @@ def _fields(row: JournalRow) -> tuple[str, str, str | None, int | None]:
         (1, (1, 5), 1, "failed"),
     ],
 )
-def test_what_a_release_would_give_is_what_the_budget_gives(
+def test_the_shown_effect_of_a_release_matches_the_budget(
     sqlite_url: str, spent: int, budget: tuple[int, int], left: int, then: str
 ) -> None:
     """What is foretold is what then happens to a job that goes on failing."""
@@ -213,7 +213,7 @@ def _next(store: Store[Any], job_id: int) -> str:
 
 
 @pytest.mark.req("K-15", "G-21", "G-25")
-def test_a_job_is_put_there_by_hand(store: Store[Any]) -> None:
+def test_a_job_is_quarantined_by_hand(store: Store[Any]) -> None:
     waiting, failing, running = submitted(store, n=3)
     with store.transaction() as transaction:
         [held] = transaction.executions.claim(Lease(owner="worker-1", seconds=30))
@@ -251,7 +251,7 @@ def test_a_job_is_put_there_by_hand(store: Store[Any]) -> None:
         ("timeout", "ann", " \n"), ("timeout", "a\0b", "x"), ("timeout", "\ud800", "x"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_kept_is_refused_before_anything_is_written(
+def test_an_invalid_code_or_reason_is_refused_before_any_write(
     sqlite_url: str, code: str, operator: str, reason: str
 ) -> None:
     with new_store(sqlite_url) as store:

@@ -23,7 +23,7 @@ ASKED = {
 
 
 @pytest.mark.req("G-21")
-def test_the_reasons_are_those_that_were_asked_for_and_the_ledgers_own() -> None:
+def test_the_reasons_are_the_required_ones_and_those_of_the_ledger() -> None:
     own = {
         "cancelled", "lease_expired", "attempts_exhausted", "governance_hard_fail", "governance_hold", "superseded",
     }  # fmt: skip
@@ -84,7 +84,7 @@ def test_a_reason_given_as_the_code_is_the_reason(reason: Reason) -> None:
         ("unknown", None, None, "unknown"),
     ],
 )
-def test_codes_and_words_lead_to_a_reason(
+def test_codes_and_words_map_to_a_reason(
     code: str | None, error_code: str | None, message: str | None, reason: str
 ) -> None:
     assert reason_of(code, error_code, message) == reason
@@ -124,7 +124,7 @@ NODD = {
 
 @pytest.mark.req("G-21")
 @pytest.mark.parametrize("code, reason", NODD.items())
-def test_the_codes_of_the_application_lead_to_a_reason_of_their_own(code: str, reason: str) -> None:
+def test_the_codes_of_the_application_map_to_their_own_reasons(code: str, reason: str) -> None:
     """Whatever the last error said: its words would lead elsewhere."""
     assert reason_of(code, code, "Quarantine: 503, no such file, out of memory") == reason
 
@@ -143,5 +143,7 @@ def test_no_code_of_the_application_is_missing_here() -> None:
 
 
 @given(st.none() | st.text(), st.none() | st.text(), st.none() | st.text())
-def test_whatever_was_kept_there_is_one_reason(code: str | None, error_code: str | None, message: str | None) -> None:
+def test_any_stored_code_and_message_map_to_one_reason(
+    code: str | None, error_code: str | None, message: str | None
+) -> None:
     assert isinstance(reason_of(code, error_code, message), Reason)

@@ -106,7 +106,7 @@ def test_a_release_names_its_operator_its_reason_and_its_grant(store: Store[Any]
 
 
 @pytest.mark.req("K-17", "G-28")
-def test_a_release_is_one_off(stage: Store[Any]) -> None:
+def test_a_release_consumes_its_grant(stage: Store[Any]) -> None:
     [job_id] = quarantined(stage, max_attempts=1, replay_attempts=0)
     first = granted(stage, Act.RELEASE, f"job:{job_id}")
     assert release(stage, job_id, grant_id=first, **ANN).changed
@@ -146,7 +146,7 @@ def test_a_grant_for_something_else_releases_nothing(stage: Store[Any]) -> None:
 
 
 @pytest.mark.req("K-16")
-def test_only_what_is_in_quarantine_can_be_released(store: Store[Any]) -> None:
+def test_only_a_quarantined_job_can_be_released(store: Store[Any]) -> None:
     [job_id] = submitted(store)
     failed_once(store)
     with pytest.raises(InvalidStateTransitionError) as error:
@@ -161,7 +161,7 @@ def test_only_what_is_in_quarantine_can_be_released(store: Store[Any]) -> None:
 
 
 @pytest.mark.req("G-21")
-def test_what_has_lost_its_payload_is_never_released(stage: Store[Any]) -> None:
+def test_a_job_without_its_payload_is_never_released(stage: Store[Any]) -> None:
     [lost] = quarantined(stage)
     number = granted(stage, Act.RELEASE, f"job:{lost}")
     purge(stage, timedelta(0), operator="ann", reason="old", apply=True)
@@ -210,7 +210,7 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 
 
 @pytest.mark.req("K-17", "X-06")
-def test_a_job_that_has_spent_everything_runs_once_more_and_comes_back(ledger: Ledger) -> None:
+def test_a_released_job_without_attempts_left_runs_once_and_is_quarantined_again(ledger: Ledger) -> None:
     mended = False
 
     @ledger.operation("flaky", retry=at_once(2), replay_attempts=1)
@@ -244,7 +244,7 @@ def test_a_job_that_has_spent_everything_runs_once_more_and_comes_back(ledger: L
 
 
 @pytest.mark.req("K-17", "X-06")
-def test_a_job_that_was_taken_out_early_has_its_retries_again(ledger: Ledger) -> None:
+def test_a_job_quarantined_early_has_its_retries_after_a_release(ledger: Ledger) -> None:
     @ledger.operation("flaky", retry=at_once(3), replay_attempts=1)
     def flaky(run: Execution) -> None:
         raise OSError("the disk said no")
@@ -266,7 +266,7 @@ def _stands(ledger: Ledger, job_id: int) -> tuple[str, int]:
 
 
 @pytest.mark.req("K-17", "G-21")
-def test_many_go_under_one_grant_each_by_one_of_its_own(stage: Store[Any]) -> None:
+def test_many_jobs_are_released_under_one_grant_each_by_its_own(stage: Store[Any]) -> None:
     ids = quarantined(stage, "timed_out", n=3)
     [other] = quarantined(stage, "parse_error")
     meant = QuarantineFilters(reason=Reason.TIMEOUT)
@@ -306,7 +306,7 @@ def test_many_go_under_one_grant_each_by_one_of_its_own(stage: Store[Any]) -> No
 
 
 @pytest.mark.req("K-17")
-def test_many_go_all_or_none(stage: Store[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_jobs_are_released_all_or_none(stage: Store[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     ids = quarantined(stage, n=3)
     [waiting] = submitted(stage)
     parent = granted(stage, Act.RELEASE_MANY, f"quarantine:{candidates_hash(ids)}")
@@ -333,7 +333,7 @@ def test_many_go_all_or_none(stage: Store[Any], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.req("K-17")
 @pytest.mark.parametrize("n", [60, pytest.param(1000, marks=pytest.mark.slow)])
-def test_as_many_as_one_grant_can_release(store: Store[Any], n: int) -> None:
+def test_one_grant_releases_up_to_the_limit(store: Store[Any], n: int) -> None:
     ids = quarantined(store, n=n)
     assert release_many(store, QuarantineFilters(), expected=n, **ANN).job_ids == tuple(ids)
     assert set(states(store, ids)) == {JobState.PENDING}
@@ -345,7 +345,7 @@ def test_as_many_as_one_grant_can_release(store: Store[Any], n: int) -> None:
 
 
 @pytest.mark.req("K-17")
-def test_of_two_who_release_one_job_one_wins_and_the_other_has_used_nothing(
+def test_of_two_concurrent_releases_one_wins_and_the_other_consumes_no_grant(
     empty_url: str, server: ForkServer, tmp_path: Path
 ) -> None:
     with new_store(empty_url, environment="stage") as store:
@@ -381,7 +381,7 @@ def _raced(server: ForkServer, role: str, url: str, directory: Path, work: dict[
 
 
 @pytest.mark.req("G-21")
-def test_a_job_that_is_purged_while_it_is_released_is_not(stage: Store[Any]) -> None:
+def test_a_job_that_is_purged_meanwhile_is_not_released(stage: Store[Any]) -> None:
     [job_id] = quarantined(stage)
     number = granted(stage, Act.RELEASE, f"job:{job_id}")
     with ThreadPoolExecutor(1) as pool:

@@ -103,7 +103,7 @@ def test_a_build_puts_exactly_its_manifest_in_force(shared: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-07", "L-23", "L-24")
-def test_the_evidence_is_complete_and_is_what_was_written(shared: Store[Any]) -> None:
+def test_the_evidence_is_complete_and_matches_the_rows(shared: Store[Any]) -> None:
     wanted = manifest("evidence", codes="a")
     build(shared, wanted, root="evidence", **REAL)
     with shared.reading() as reading:
@@ -243,7 +243,7 @@ def test_a_crash_anywhere_is_resumed_to_the_same_end(
 
 
 @pytest.mark.req("L-06")
-def test_whoever_looks_while_it_is_built_sees_nothing_or_all(shared: Store[Any]) -> None:
+def test_a_reader_during_a_build_sees_no_values_or_all(shared: Store[Any]) -> None:
     wanted = manifest(codes="abcdefghijkl")
     over, seen = threading.Event(), list[int]()
 
@@ -266,7 +266,7 @@ def test_whoever_looks_while_it_is_built_sees_nothing_or_all(shared: Store[Any])
 
 @pytest.mark.req("L-08", "L-09", "L-24")
 @pytest.mark.parametrize("point", ["inside S1_RESERVED", "after S1_RESERVED", "inside S4_VALUES", "inside S7_FINALIZE"])
-def test_a_process_that_is_killed_is_taken_over(
+def test_a_build_of_a_killed_process_is_taken_over(
     shared: Store[Any], uninterrupted: dict[str, Any], forks: ForkServer, point: str
 ) -> None:
     wanted = manifest()
@@ -285,7 +285,7 @@ def test_a_process_that_is_killed_is_taken_over(
 
 
 @pytest.mark.req("L-04", "L-10")
-def test_nobody_else_builds_where_a_build_was_left(shared: Store[Any]) -> None:
+def test_no_other_build_begins_while_one_is_unfinished(shared: Store[Any]) -> None:
     wanted = manifest()
     with pytest.raises(Crash):
         build(shared, wanted, root="left", world=crashing("after S4_VALUES"), **REAL)

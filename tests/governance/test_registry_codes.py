@@ -399,7 +399,7 @@ AUTHORITY = {
 
 @pytest.mark.req("L-04", "L-13", "L-15", "L-24")
 @pytest.mark.parametrize("code", AUTHORITY)
-def test_a_build_in_stage_goes_by_a_grant_for_exactly_this(ledgers: Ledgers, code: str) -> None:
+def test_a_build_in_stage_needs_a_grant_for_exactly_this_manifest(ledgers: Ledgers, code: str) -> None:
     store, wanted = ledgers["stage"], manifest()
     grant_id = AUTHORITY[code](store, wanted)
     with pytest.raises(AuthorityError) as caught:
@@ -415,7 +415,7 @@ def test_a_build_in_stage_goes_by_a_grant_for_exactly_this(ledgers: Ledgers, cod
 
 
 @pytest.mark.req("L-15")
-def test_all_gates_are_asked_and_only_then_is_it_go(ledgers: Ledgers) -> None:
+def test_preflight_is_go_only_if_all_gates_pass(ledgers: Ledgers) -> None:
     store, wanted = ledgers["dev"], manifest()
     with store.reading() as reading:
         needs = BUILD.wanted(wanted.text, "dev", "ann")
@@ -432,7 +432,7 @@ def test_all_gates_are_asked_and_only_then_is_it_go(ledgers: Ledgers) -> None:
     assert (dry.report.verdict, dry.code) == ("ABORT_PREFLIGHT", "REJECT_PRODUCTION_TARGET")
 
 
-def test_the_guide_tells_of_every_code_gate_and_state() -> None:
+def test_the_guide_names_every_code_gate_and_state() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "registry.md").read_text(encoding="utf-8")
     words = [*RegistryCode, *(f"PF{n}" for n in range(1, 10)), *STATES]
     assert [word for word in words if f"| `{word}`" not in guide and f"| {word} " not in guide] == []

@@ -43,7 +43,7 @@ shared = pytest.fixture(scope="module", params=BOTH, name="shared")(governed)
 
 
 @pytest.mark.req("L-22", "L-13")
-def test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant(empty_url: str) -> None:
+def test_a_governed_prod_ledger_is_on_hold_until_a_grant_lifts_it(empty_url: str) -> None:
     with new_store(empty_url, environment="prod", governed=True) as store:
         with store.reading() as reading:
             assert registration_hold(reading)
@@ -81,7 +81,9 @@ def test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant(empty
     "environment, governed, held",
     [("prod", True, True), ("prod", False, False), ("stage", True, False), ("dev", True, False)],
 )
-def test_who_is_held_from_the_start(sqlite_url: str, environment: str, governed: bool, held: bool) -> None:
+def test_only_a_governed_prod_ledger_begins_on_hold(
+    sqlite_url: str, environment: str, governed: bool, held: bool
+) -> None:
     with new_store(sqlite_url, environment=environment, governed=governed) as store:
         with store.reading() as reading:
             assert registration_hold(reading) is held
@@ -96,7 +98,7 @@ def test_who_is_held_from_the_start(sqlite_url: str, environment: str, governed:
 
 
 @pytest.mark.req("L-06", "L-16", "L-24")
-def test_nothing_comes_in_past_the_gateway(shared: Store[Any]) -> None:
+def test_no_value_is_inserted_without_the_grant_of_its_build(shared: Store[Any]) -> None:
     store = shared
     wanted = built(store, codes="a")
     code = wanted.values[0].operation_code
@@ -137,7 +139,7 @@ def test_nothing_comes_in_past_the_gateway(shared: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-06", "L-20")
-def test_what_was_withheld_is_not_put_in_force_by_hand(shared: Store[Any]) -> None:
+def test_a_withheld_value_is_not_put_in_force_by_hand(shared: Store[Any]) -> None:
     store, wanted = shared, manifest(codes="a")
     throw = at("after S4_VALUES", lambda: hold(store, on=True, actor="bob", reason="stop"))
     build(store, wanted, root=wanted.collection, world=throw, **REAL)
@@ -152,7 +154,7 @@ def test_what_was_withheld_is_not_put_in_force_by_hand(shared: Store[Any]) -> No
 
 
 @pytest.mark.req("L-06")
-def test_not_even_a_running_build_admits_what_shows_at_once(shared: Store[Any]) -> None:
+def test_a_running_build_admits_no_value_that_is_in_force_at_once(shared: Store[Any]) -> None:
     store, wanted = shared, manifest(codes="a")
     seen: list[str | None] = []
 

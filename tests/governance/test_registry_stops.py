@@ -137,7 +137,7 @@ def test_a_build_that_stops_twice_keeps_why_it_stopped_last(shared: Store[Any]) 
 
 
 @pytest.mark.req("L-03", "L-15")
-def test_a_preflight_that_says_no_has_written_nothing(shared: Store[Any]) -> None:
+def test_a_failed_preflight_writes_nothing(shared: Store[Any]) -> None:
     wanted = manifest()
     build(shared, wanted, root=f"first {wanted.collection}", **REAL)
     changed = read_manifest(
@@ -155,7 +155,7 @@ def test_a_preflight_that_says_no_has_written_nothing(shared: Store[Any]) -> Non
 
 
 @pytest.mark.req("L-05", "L-24")
-def test_a_schema_that_was_changed_meanwhile_is_found(shared: Store[Any]) -> None:
+def test_a_schema_changed_during_a_build_is_found(shared: Store[Any]) -> None:
     wanted = manifest()
     root, table = f"schema {wanted.collection}", "holdfast_collections"
     where = f"WHERE collection = '{wanted.collection}'"
@@ -169,7 +169,7 @@ def test_a_schema_that_was_changed_meanwhile_is_found(shared: Store[Any]) -> Non
 
 
 @pytest.mark.req("L-06", "L-13", "L-24")
-def test_a_value_that_nobody_listed_is_found_before_anything_is_in_force(shared: Store[Any]) -> None:
+def test_an_unlisted_value_is_found_before_any_value_is_in_force(shared: Store[Any]) -> None:
     """While a build runs, the database accepts a value under its grant: the build must see what is not its own."""
     wanted = manifest()
 
@@ -202,7 +202,7 @@ def test_a_value_that_nobody_listed_is_found_before_anything_is_in_force(shared:
 
 
 @pytest.mark.req("L-20")
-def test_what_was_in_force_before_stays_so_when_a_later_build_stops(shared: Store[Any]) -> None:
+def test_values_in_force_stay_so_when_a_later_build_stops(shared: Store[Any]) -> None:
     first = manifest(codes="ab")
     build(shared, first, root=f"1 {first.collection}", **REAL)
     prefix = first.collection
@@ -218,7 +218,7 @@ def test_what_was_in_force_before_stays_so_when_a_later_build_stops(shared: Stor
 
 
 @pytest.mark.req("L-20", "L-16")
-def test_a_version_that_was_withheld_does_not_stand_in_the_way_of_the_next(shared: Store[Any]) -> None:
+def test_a_withheld_version_does_not_block_the_next_build(shared: Store[Any]) -> None:
     first = manifest(codes="a")
     root = f"1 {first.collection}"
     stopped(shared, first, root, world=thrown_after(shared, "S4_VALUES"))
@@ -235,7 +235,7 @@ def test_a_version_that_was_withheld_does_not_stand_in_the_way_of_the_next(share
 
 
 @pytest.mark.req("L-10")
-def test_a_stopped_build_goes_on_under_a_fresh_grant_if_somebody_else_takes_it_up(shared: Store[Any]) -> None:
+def test_a_stopped_build_continues_under_a_new_grant_of_another_operator(shared: Store[Any]) -> None:
     wanted = manifest()
     root = f"handed {wanted.collection}"
     stopped(shared, wanted, root, world=thrown_after(shared, "S4_VALUES"))
@@ -279,7 +279,7 @@ UNDOINGS = [
 
 @pytest.mark.req("L-21", "L-24")
 @pytest.mark.parametrize("state, event, table, condition", UNDOINGS, ids=[state for state, *_ in UNDOINGS])
-def test_an_undoing_that_fails_is_recorded_and_succeeds_when_it_is_tried_again(
+def test_a_failed_undo_is_recorded_and_succeeds_when_retried(
     shared: Store[Any], state: str, event: str, table: str, condition: str
 ) -> None:
     wanted = manifest()
@@ -319,7 +319,7 @@ def test_an_undoing_that_fails_is_recorded_and_succeeds_when_it_is_tried_again(
      *(f"{moment} undoing {state}" for state in ("S6_EVIDENCE", "S4_VALUES", "S2_SCHEMA", "S0_PREFLIGHT")
        for moment in ("inside", "after"))],
 )  # fmt: skip
-def test_a_crash_while_everything_is_undone_is_taken_up_again(shared: Store[Any], point: str) -> None:
+def test_a_crash_during_the_undo_is_resumed(shared: Store[Any], point: str) -> None:
     wanted = manifest()
     root = f"crashed {wanted.collection}"
     world = both(thrown_after(shared, "S6_EVIDENCE"), crashing(point))

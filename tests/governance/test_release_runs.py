@@ -105,7 +105,7 @@ def test_the_grant_is_for_its_executor_and_its_jobs(store: Store[Any]) -> None:
     assert again.value.code == "grant_exists"
 
 
-def test_what_has_changed_since_the_request_is_skipped(store: Store[Any]) -> None:
+def test_jobs_changed_since_the_request_are_skipped(store: Store[Any]) -> None:
     ids = quarantined(store, "http_401", n=4)
     grant = approved(store)
     one = request_release(store, [ids[1]], **ASKED)

@@ -118,7 +118,7 @@ def replay_command(store: Store[Any]) -> object:
 
 
 @pytest.mark.req("K-51")
-def test_what_nobody_wants_or_knows_any_more_is_not_replaced(store: Store[Any], clock: VirtualClock) -> None:
+def test_cancelled_and_slimmed_jobs_are_not_replaced(store: Store[Any], clock: VirtualClock) -> None:
     kept_ids = fill(store, 2, permanent=True)
     slim = fill(store, 1, permanent=True, prefix="slim")
     [cancelled] = fill(store, 1, prefix="cancelled")
@@ -226,7 +226,7 @@ def test_candidates_are_kept_as_ranges() -> None:
     assert unpacked("{}") == ([], [])
 
 
-def test_a_job_that_failed_for_all_it_has_is_counted(store: Store[Any]) -> None:
+def test_a_job_without_attempts_left_is_counted_as_skipped(store: Store[Any]) -> None:
     """Through its whole budget by the ordinary way: automatic attempts, then replays, then no more."""
     [job_id] = fill(store, 1, max_attempts=2, replay_attempts=2)
     for spent in (2, 3, 4):

@@ -157,7 +157,7 @@ HARMLESS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
 
 @pytest.mark.req("K-55")
 @pytest.mark.parametrize("ledger_url, name", on_both(HARMLESS, "slow long ago"), indirect=["ledger_url"])
-def test_what_concerns_others_or_is_within_the_limits_does_not_refuse(
+def test_conditions_of_other_queues_or_within_limits_do_not_refuse(
     store: Store[Any], clock: VirtualClock, name: str
 ) -> None:
     prepare, settings = HARMLESS[name]
@@ -169,7 +169,7 @@ def test_what_concerns_others_or_is_within_the_limits_does_not_refuse(
 
 
 @pytest.mark.req("K-55")
-def test_an_environment_is_stricter_the_more_hangs_on_it() -> None:
+def test_limits_are_stricter_from_dev_to_stage_to_prod() -> None:
     dev, stage, prod = (policy_of(name) for name in ("dev", "stage", "prod"))
     for name in (
         "max_selection_records", "max_batches", "max_records_per_second", "max_batches_per_minute",
@@ -201,7 +201,7 @@ def test_a_dry_run_changes_nothing_and_survives_being_saved(store: Store[Any]) -
 
 
 @pytest.mark.req("K-54")
-def test_a_run_on_a_saved_dry_run_refuses_what_has_drifted(store: Store[Any], clock: VirtualClock) -> None:
+def test_a_run_on_a_saved_dry_run_is_refused_if_its_candidates_changed(store: Store[Any], clock: VirtualClock) -> None:
     fill(store, 3)
     chosen = selection(store)
     made = replay.dry_run(store, chosen, actor="ann")
@@ -302,7 +302,7 @@ def test_in_prod_every_run_needs_a_grant_for_exactly_its_candidates(empty_url: s
 
 
 @pytest.mark.req("K-55")
-def test_in_prod_everybody_at_once_takes_an_override_and_a_grant(empty_url: str, clock: VirtualClock) -> None:
+def test_in_prod_a_replay_of_all_queues_needs_an_override_and_a_grant(empty_url: str, clock: VirtualClock) -> None:
     with new_store(empty_url, clock, environment="prod") as store:
         fill(store, 2)
         fill(store, 2, queue="hrrr")
@@ -325,7 +325,7 @@ def test_in_prod_everybody_at_once_takes_an_override_and_a_grant(empty_url: str,
 
 
 @pytest.mark.req("K-55")
-def test_elsewhere_a_large_run_needs_a_grant(sqlite_url: str, clock: VirtualClock) -> None:
+def test_in_stage_a_large_run_needs_a_grant(sqlite_url: str, clock: VirtualClock) -> None:
     with new_store(sqlite_url, clock, environment="stage") as store:
         fill(store, 3)
         small = selection(store, env="stage", limits=Limits(max_records=1))
@@ -361,7 +361,7 @@ def test_in_dev_a_large_run_gets_a_grant_of_its_own_on_record(local: Store[Any],
         (SpecInvalidError, {"limits": Limits(max_records=-1)}, {}),
     ],
 )
-def test_bad_input_is_refused_before_the_ledger_is_asked(
+def test_bad_input_is_refused_before_the_ledger_is_read(
     local: Store[Any], error: type[InputError], settings: dict[str, Any], who: dict[str, Any]
 ) -> None:
     fill(local, 1)
@@ -372,7 +372,7 @@ def test_bad_input_is_refused_before_the_ledger_is_asked(
     assert checksum(local) == before
 
 
-def test_a_refusal_is_told_to_whoever_listens(local: Store[Any]) -> None:
+def test_a_refusal_is_published_to_subscribers(local: Store[Any]) -> None:
     fill(local, 1)
     throw(local, "replay")
     bus = Bus()
@@ -385,7 +385,7 @@ def test_a_refusal_is_told_to_whoever_listens(local: Store[Any]) -> None:
     assert heard == [ReplayRefused(guard_type="kill_switch_active", environment="dev", at=local.now())]
 
 
-def test_a_switch_is_asked_again_when_a_run_is_taken_up(local: Store[Any], clock: VirtualClock) -> None:
+def test_a_switch_is_checked_again_when_a_run_is_continued(local: Store[Any], clock: VirtualClock) -> None:
     fill(local, 4)
     chosen = selection(local, limits=Limits(batch_size=2))
     report = replay.run(local, chosen, stop_after=1, sleep=clock.advance, **WHO)

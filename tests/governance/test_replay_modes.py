@@ -74,7 +74,7 @@ def test_a_backfill_goes_at_its_own_rate_and_spreads_its_jobs(store: Store[Any],
 
 
 @pytest.mark.req("K-16", "K-17", "K-51", "K-57")
-def test_what_is_in_quarantine_is_replaced_by_new_jobs_that_name_it(store: Store[Any], clock: VirtualClock) -> None:
+def test_quarantined_jobs_are_replaced_by_new_jobs_that_name_them(store: Store[Any], clock: VirtualClock) -> None:
     old = fill(store, 3, permanent=True, payload='{"n":1}', priority=4, max_attempts=7)
     report = replay.run(store, repair(store, limits=Limits(batch_size=2)), sleep=clock.advance, **WHO)
     assert (report.state, report.replayed, report.batches, report.mode) == ("done", 3, 2, "repair-and-replace")
@@ -96,9 +96,7 @@ def test_what_is_in_quarantine_is_replaced_by_new_jobs_that_name_it(store: Store
     assert check(store).violations == ()
 
 
-def test_a_followup_is_replaced_under_the_name_that_only_the_ledger_may_use(
-    store: Store[Any], clock: VirtualClock
-) -> None:
+def test_a_followup_is_replaced_under_the_reserved_client(store: Store[Any], clock: VirtualClock) -> None:
     [parent] = succeed(store, 1)
     with store.transaction() as transaction:
         staged = Submission(
@@ -130,7 +128,7 @@ def test_nothing_is_replaced_twice(store: Store[Any], clock: VirtualClock) -> No
 
 
 @pytest.mark.req("K-58")
-def test_what_succeeded_is_replaced_only_by_a_newer_version(store: Store[Any], clock: VirtualClock) -> None:
+def test_a_succeeded_job_is_replaced_only_by_a_newer_version(store: Store[Any], clock: VirtualClock) -> None:
     old = succeed(store, 2, operation="ingest", operation_version="1.1.0")
     chosen = repair(store)
     assert replay.select(store, chosen).skipped == {"version_downgrade": 2}  # it is declared at 1.0.0
@@ -166,7 +164,7 @@ def test_the_same_version_with_another_result_is_a_mismatch(local: Store[Any], c
 
 
 @pytest.mark.req("K-17", "K-51")
-def test_to_replace_takes_a_grant_everywhere_but_in_dev(sqlite_url: str, clock: VirtualClock) -> None:
+def test_outside_dev_a_replacement_needs_a_grant(sqlite_url: str, clock: VirtualClock) -> None:
     with new_store(sqlite_url, clock, environment="stage") as store:
         fill(store, 1, permanent=True)
         chosen = repair(store, env="stage")

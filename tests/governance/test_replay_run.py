@@ -152,7 +152,7 @@ def test_the_same_selection_twice_is_safe(store: Store[Any], clock: VirtualClock
 
 
 @pytest.mark.req("K-14", "K-57", "K-60", "K-62")
-def test_everything_is_on_record_and_told(store: Store[Any], clock: VirtualClock) -> None:
+def test_a_replay_is_journalled_and_published(store: Store[Any], clock: VirtualClock) -> None:
     made = fill(store, 3)
     bus = Bus()
     heard: list[Any] = []
@@ -203,9 +203,7 @@ def test_everything_is_on_record_and_told(store: Store[Any], clock: VirtualClock
 
 
 @pytest.mark.req("K-50", "K-55", "K-58")
-def test_what_has_changed_since_it_was_selected_is_passed_over_and_counted(
-    store: Store[Any], clock: VirtualClock
-) -> None:
+def test_jobs_changed_since_the_selection_are_skipped_and_counted(store: Store[Any], clock: VirtualClock) -> None:
     """A job that another has replayed, worked on, cancelled or failed again is not what was selected any more."""
     first, second, replayed, done, cancelled, failed_again, *rest = fill(store, 8)
 
@@ -424,7 +422,7 @@ class Granted:
 
 
 @pytest.mark.req("K-57", "L-13")
-def test_whoever_takes_a_granted_run_up_needs_a_grant_of_their_own(empty_url: str, clock: VirtualClock) -> None:
+def test_another_operator_continues_a_granted_run_only_under_an_own_grant(empty_url: str, clock: VirtualClock) -> None:
     with new_store(empty_url, clock, environment="stage") as store:
         granted = Granted(store, clock, jobs=4)
         first = granted.approve("ann")
@@ -439,7 +437,7 @@ def test_whoever_takes_a_granted_run_up_needs_a_grant_of_their_own(empty_url: st
 
 
 @pytest.mark.req("L-10", "L-13")
-def test_a_consumed_grant_of_ones_own_does_not_continue_the_run_of_another(empty_url: str, clock: VirtualClock) -> None:
+def test_a_consumed_grant_does_not_continue_the_run_of_another_operator(empty_url: str, clock: VirtualClock) -> None:
     """Ann consumed the grant with which the run began; since then it is a run of Bob's."""
     with new_store(empty_url, clock, environment="stage") as store:
         granted = Granted(store, clock, jobs=6)
@@ -481,7 +479,7 @@ def test_a_run_that_is_not_known_or_no_replay_is_refused(local: Store[Any]) -> N
         replay.inspect(local, "other")
 
 
-def test_candidates_that_were_altered_are_not_gone_on_with(sqlite_url: str, clock: VirtualClock) -> None:
+def test_a_run_with_altered_candidates_is_not_continued(sqlite_url: str, clock: VirtualClock) -> None:
     with new_store(sqlite_url, clock) as store:
         fill(store, 4)
         report = replay.run(store, selection(store, **TWO), stop_after=1, sleep=clock.advance, **WHO)
@@ -496,14 +494,14 @@ def test_candidates_that_were_altered_are_not_gone_on_with(sqlite_url: str, cloc
         assert states(store) == {"failed": 2, "pending": 2}
 
 
-def test_a_clock_that_stands_still_is_an_error_and_not_a_wait_for_ever(local: Store[Any]) -> None:
+def test_a_clock_that_stands_still_is_an_error_and_not_an_endless_wait(local: Store[Any]) -> None:
     fill(local, 3)
     with pytest.raises(InputError) as refused:
         replay.run(local, selection(local, **TWO), sleep=lambda _: None, **WHO)
     assert refused.value.context == {"now": time_text(local.now())}
 
 
-def test_two_worlds_that_count_alike_name_their_runs_apart(local: Store[Any], clock: VirtualClock) -> None:
+def test_two_worlds_with_the_same_names_give_their_runs_different_ids(local: Store[Any], clock: VirtualClock) -> None:
     run_ids = []
     for n in range(2):
         fill(local, 1, prefix=f"{n}")

@@ -134,19 +134,19 @@ TABLE: list[tuple[int, str, Spoil]] = [
 
 
 @pytest.mark.req("L-19")
-def test_the_set_is_closed_and_named_as_its_source_names_it() -> None:
+def test_the_set_of_codes_is_closed_and_matches_its_source() -> None:
     assert [str(verdict) for verdict in RollbackVerdict] == [*NAMES, PASS]
     assert [verdict.number for verdict in RollbackVerdict] == [*(f"RBP-{n}" for n in range(11)), "PASS"]
 
 
 @pytest.mark.req("L-19", "L-18", "L-13")
 @pytest.mark.parametrize("number, spoil", [(n, spoil) for n, _, spoil in TABLE], ids=[f"{n} {w}" for n, w, _ in TABLE])
-def test_each_code_is_reached_and_by_nothing_but_its_cause(number: int, spoil: Spoil) -> None:
+def test_each_code_is_reached_only_by_its_cause(number: int, spoil: Spoil) -> None:
     assert rollback_verdict(CONTRACT, FACTS) == PASS
     assert rollback_verdict(*spoil(CONTRACT, FACTS)) == NAMES[number]
 
 
-def test_every_code_stands_in_the_table() -> None:
+def test_every_code_is_in_the_table() -> None:
     assert {number for number, _, _ in TABLE} == set(range(11))
 
 
@@ -169,7 +169,7 @@ def test_every_code_stands_in_the_table() -> None:
         ),
     ],
 )
-def test_what_may_be_reviewed(spoil: Spoil) -> None:
+def test_a_sound_contract_passes(spoil: Spoil) -> None:
     assert rollback_verdict(*spoil(CONTRACT, FACTS)) == PASS
 
 
@@ -294,11 +294,11 @@ def test_any_input_has_exactly_one_verdict(wish: Contract, known: Facts) -> None
         (Facts(target=value(), successor=value("2.0.0", act_type="other")), SuccessorFault.OTHER_ACT),
     ],
 )
-def test_why_a_successor_will_not_do(known: Facts, fault: SuccessorFault | None) -> None:
+def test_each_fault_of_a_successor(known: Facts, fault: SuccessorFault | None) -> None:
     assert successor_fault(known) == fault
 
 
-def test_a_circle_in_the_records_themselves_ends() -> None:
+def test_a_cycle_of_successors_in_the_records_is_bounded() -> None:
     follows = {ValueName("y", "1.0.0"): ValueName("y", "2.0.0"), ValueName("y", "2.0.0"): ValueName("y", "1.0.0")}
     assert successor_fault(Facts(target=value(), successor=value("1.0.0", "y"), follows=follows)) is None
 
@@ -315,7 +315,7 @@ def test_a_circle_in_the_records_themselves_ends() -> None:
         ("", None),
     ],
 )
-def test_what_names_a_value(text: str, named: ValueName | None) -> None:
+def test_a_value_name_is_parsed(text: str, named: ValueName | None) -> None:
     assert ValueName.parsed(text) == named
     assert named is None or str(named) == text
     assert ValueName.of(value("1.0.0", "y")) == ValueName("y", "1.0.0")

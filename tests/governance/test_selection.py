@@ -82,7 +82,7 @@ def failed(**fields: Any) -> Any:
         ({"queues": ("a",), "error_codes": ("e",)}, {"queue": "a", "last_error_code": "f"}, False),
     ],
 )
-def test_a_job_is_held_against_every_filter(filters: Any, fields: Any, expected: bool) -> None:
+def test_a_job_is_compared_with_every_filter(filters: Any, fields: Any, expected: bool) -> None:
     assert matches(about(**filters), failed(**fields)) is expected
 
 
@@ -168,7 +168,7 @@ def test_a_range_has_times_with_a_zone(payload: str | None) -> None:
 
 @pytest.mark.req("K-54")
 @pytest.mark.parametrize("end", ["", ',"time_range_end":null'])
-def test_of_what_names_no_end_only_the_start_is_known(end: str) -> None:
+def test_a_time_range_without_an_end_matches_by_its_start(end: str) -> None:
     payload = f'{{"time_range_start":"{time_text(NOW)}"{end}}}'
     assert matches(about(time_range_overlap=Window(start=NOW, end=NOW + TICK)), failed(payload=payload))
     assert not matches(about(time_range_overlap=Window(start=NOW + TICK)), failed(payload=payload))
@@ -239,14 +239,14 @@ FAULTS: list[tuple[Selection, str]] = [
 
 @pytest.mark.req("K-54")
 @pytest.mark.parametrize("selection, path", FAULTS, ids=[f"{i}-{path}" for i, (_, path) in enumerate(FAULTS)])
-def test_what_is_wrong_is_told_with_its_place(selection: Selection, path: str) -> None:
+def test_a_wrong_selection_is_refused_with_the_place_of_the_fault(selection: Selection, path: str) -> None:
     fault = selection_fault(selection)
     assert fault is not None
     assert fault.path == path
     assert fault.message
 
 
-def test_what_nothing_is_wrong_with() -> None:
+def test_a_selection_with_every_field_is_valid() -> None:
     everything = Selection(
         name="s",
         env="stage",
@@ -272,13 +272,13 @@ def test_what_nothing_is_wrong_with() -> None:
     assert selection_fault(about()) is None
 
 
-def test_what_is_only_looked_at_may_be_in_any_state() -> None:
+def test_an_inspection_may_select_jobs_in_any_state() -> None:
     for state in JobState:
         assert selection_fault(about(status=(state,)), to_replay=False) is None
     assert selection_fault(about(status=()), to_replay=False) is not None
 
 
-def test_no_mode_starts_from_what_waits_or_runs() -> None:
+def test_no_mode_replays_pending_or_running_jobs() -> None:
     assert REPLAYABLE.keys() == set(ReplayMode)
     assert not {JobState.PENDING, JobState.RUNNING} & frozenset.union(*REPLAYABLE.values())
 

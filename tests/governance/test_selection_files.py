@@ -113,7 +113,7 @@ def as_json(text: str) -> str:
 
 
 @pytest.mark.req("K-54")
-def test_a_spec_says_everything() -> None:
+def test_a_spec_with_every_field_is_read() -> None:
     assert read(SPEC) == EXPECTED
     assert read("\ufeff" + SPEC) == EXPECTED
     document = tree_of(EXPECTED, NODD_SPEC)
@@ -123,7 +123,7 @@ def test_a_spec_says_everything() -> None:
     assert read(SPEC, ".txt") == EXPECTED
 
 
-def test_a_spec_may_say_little() -> None:
+def test_a_spec_with_few_fields_is_read() -> None:
     assert read(SMALL) == Selection(name="s", env="dev", filters=SelectionFilters(queues=("a",)))
     assert read(SMALL).hash == Selection(name="s", env="dev", filters=SelectionFilters(queues=("a",))).hash
     nothing = SMALL.replace("datasets: [a]", "created_at: null\n    attempts: ~")
@@ -214,7 +214,7 @@ def changed(old: str, new: str, *, of: str = SMALL) -> str:
          "spec.filters.created_at.end"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_path(text: str, path: str) -> None:
+def test_a_wrong_field_is_refused_with_its_path(text: str, path: str) -> None:
     assert path_of(text) == path
 
 
@@ -305,7 +305,7 @@ def test_of_json_everything_is_checked_too(text: str, path: str) -> None:
     assert path_of(text, ".json") == path
 
 
-def test_what_is_no_text_or_too_much() -> None:
+def test_a_file_that_is_not_text_or_too_large_is_refused() -> None:
     assert path_of(b"\xff\xfe") == DOCUMENT
     assert path_of(SMALL.encode("utf-16")) == DOCUMENT
     padded = SMALL + "#" * (FILE_BYTES_MAX - len(SMALL))
@@ -313,7 +313,7 @@ def test_what_is_no_text_or_too_much() -> None:
     assert path_of(padded + "#") == DOCUMENT
 
 
-def test_a_very_long_key_is_told_in_short() -> None:
+def test_a_very_long_key_is_shortened_in_the_error() -> None:
     path = path_of(json.dumps({**tree_of(EXPECTED, NODD_SPEC), "x" * 60_000: 1}), ".json")
     assert path == "x" * 200 + "…"
 

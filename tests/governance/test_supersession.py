@@ -98,7 +98,7 @@ def test_a_value_is_followed_by_a_new_one_in_one_move(store: Store[Any]) -> None
 
 
 @pytest.mark.req("L-18", "L-20")
-def test_going_back_is_going_forward(store: Store[Any]) -> None:
+def test_an_earlier_meaning_returns_as_a_new_version(store: Store[Any]) -> None:
     supersede(store, "ship", "1.0.0", "2.0.0", semantics=SHIP_2, **WHO)
     supersede(store, "ship", "2.0.0", "2.0.1", semantics_of="1.0.0", **WHO)
     assert [name for name in states(store).items() if "ship" in name[0]] == [
@@ -114,7 +114,7 @@ def test_going_back_is_going_forward(store: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-18")
-def test_without_a_word_the_new_version_means_what_the_old_one_did(store: Store[Any]) -> None:
+def test_without_semantics_the_new_version_keeps_those_of_the_old_one(store: Store[Any]) -> None:
     supersede(store, "ship", "1.0.0", "1.1.0", **WHO)
     with store.reading() as reading:
         new = reading.registry.value_in_force("ship", "1.1.0")
@@ -146,7 +146,7 @@ def test_a_value_is_retired_and_stays_readable(store: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-16")
-def test_what_is_so_already_uses_nothing_up(store: Store[Any]) -> None:
+def test_a_repeated_change_writes_nothing_and_consumes_no_grant(store: Store[Any]) -> None:
     first = supersede(store, "ship", "1.0.0", "2.0.0", semantics=SHIP_2, **WHO)
     gone = retire(store, "pack", "1.0.0", **WHO)
     before = {name: rows for name, rows in everything(store).items() if name != "holdfast_leases"}
@@ -158,7 +158,7 @@ def test_what_is_so_already_uses_nothing_up(store: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-18", "L-20")
-def test_the_database_itself_lets_no_value_go_nor_move_alone(store: Store[Any]) -> None:
+def test_the_database_refuses_to_delete_a_value_or_to_move_it_alone(store: Store[Any]) -> None:
     supersede(store, "ship", "1.0.0", "2.0.0", **WHO)
     moves = "version = version + 1, move_id = 'm', updated_at = updated_at"
     for statement in (
@@ -268,7 +268,7 @@ def test_every_refusal_has_a_code_of_its_own_and_leaves_nothing(store: Store[Any
 
 
 @pytest.mark.req("L-14", "L-18")
-def test_whoever_holds_the_lease_is_alone(store: Store[Any]) -> None:
+def test_while_a_lease_is_held_other_changes_are_refused(store: Store[Any]) -> None:
     with store.transaction() as transaction:
         token = transaction.leases.acquire("registry:operations", "a build", 300)
     before = everything(store)
@@ -283,7 +283,7 @@ def test_whoever_holds_the_lease_is_alone(store: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-13")
-def test_a_hold_keeps_new_values_out_and_lets_old_ones_be_retired(store: Store[Any]) -> None:
+def test_a_hold_refuses_new_values_and_allows_retirements(store: Store[Any]) -> None:
     hold(store, on=True, actor="ann", reason="an incident")
     before = everything(store)
     assert refused(supersede, store, "ship", "1.0.0", "2.0.0").code == "C1_PROD_REAL_RUN_BLOCKED"
@@ -297,7 +297,7 @@ def test_a_hold_keeps_new_values_out_and_lets_old_ones_be_retired(store: Store[A
 
 
 @pytest.mark.req("L-12", "L-13", "L-18", "L-10")
-def test_outside_dev_it_takes_a_grant_for_exactly_this(empty_url: str) -> None:
+def test_outside_dev_a_supersession_needs_a_grant_for_exactly_this_change(empty_url: str) -> None:
     with governed(empty_url, environment="stage") as store:
         wish: Any = {"semantics": SHIP_2, **WHO}
         planned = supersede(store, "ship", "1.0.0", "2.0.0", dry_run=True, **wish)
@@ -357,7 +357,7 @@ def test_a_dry_run_says_what_would_be_done_and_leaves_nothing(store: Store[Any])
 
 
 @pytest.mark.req("L-18", "L-19")
-def test_a_contract_is_held_against_the_registry(store: Store[Any]) -> None:
+def test_a_contract_is_compared_with_the_registry(store: Store[Any]) -> None:
     def verdict(**given: Any) -> str:
         sound = {
             "disposition": Disposition.SUPERSEDE, "target": "ship@1.0.0", "successor": "pack@1.0.0", "plan": "p",

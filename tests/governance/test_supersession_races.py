@@ -39,7 +39,7 @@ def forks() -> Iterator[ForkServer]:
 
 
 @pytest.mark.req("L-18", "L-10")
-def test_killed_at_every_write_it_has_not_happened(forks: ForkServer, empty_url: str, tmp_path: Path) -> None:
+def test_a_supersession_killed_at_any_write_changes_nothing(forks: ForkServer, empty_url: str, tmp_path: Path) -> None:
     with governed(empty_url) as store:
         before, statuses = everything(store), list[int]()
         while not (written := noted(tmp_path / "notes")):
@@ -61,7 +61,7 @@ def test_killed_at_every_write_it_has_not_happened(forks: ForkServer, empty_url:
 
 
 @pytest.mark.req("L-14", "L-16", "L-18")
-def test_of_many_that_race_one_wins(forks: ForkServer, empty_url: str, tmp_path: Path) -> None:
+def test_of_many_concurrent_supersessions_one_wins(forks: ForkServer, empty_url: str, tmp_path: Path) -> None:
     """Three successors and a retirement at once: one happens, the others are told why, and have written nothing."""
     wishes = ["2.0.0", "2.1.0", "3.0.0", None]
     with governed(empty_url) as store:
@@ -85,7 +85,7 @@ def test_of_many_that_race_one_wins(forks: ForkServer, empty_url: str, tmp_path:
 
 
 @pytest.mark.req("L-16")
-def test_after_a_supersession_nothing_is_taken_at_the_old_version(
+def test_after_a_supersession_no_submit_at_the_old_version_is_accepted(
     forks: ForkServer, empty_url: str, tmp_path: Path
 ) -> None:
     """Clients submit all the time: what is begun after it is refused at 1.0.0; who has both goes on without a gap."""
@@ -207,7 +207,7 @@ def test_a_flood_of_submits_does_not_keep_a_supersession_waiting(empty_url: str)
         assert len(taken) - before < 60
 
 
-def test_a_fleet_of_handlers_does_what_was_taken_before(empty_url: str) -> None:
+def test_jobs_accepted_before_a_supersession_are_executed(empty_url: str) -> None:
     with governed(empty_url) as store, Ledger(empty_url, shipping("1.0.0")) as old:
         before = [old.submit("ship", {"n": n}) for n in range(3)]
         supersede(store, "ship", "1.0.0", "2.0.0", semantics=SHIP_2, **WHO)

@@ -74,7 +74,7 @@ def version(ledger: Ledger, job_id: int) -> str:
 
 
 @pytest.mark.req("L-13", "L-16")
-def test_without_a_registry_a_governed_ledger_takes_nothing(empty_url: str) -> None:
+def test_a_governed_ledger_without_a_registry_refuses_submits(empty_url: str) -> None:
     with made(empty_url) as store, Ledger(empty_url, shipping("1.0.0")) as ledger:
         error = refused(ledger, "ship", {})
         assert (error.code, error.context["operation"], error.context["version"]) == (NO_REGISTRY, "ship", "1.0.0")
@@ -89,7 +89,7 @@ def test_without_a_registry_a_governed_ledger_takes_nothing(empty_url: str) -> N
 
 
 @pytest.mark.req("L-13", "L-16")
-def test_what_is_not_in_force_is_refused_with_its_code(store: Store[Any], ledger: Ledger) -> None:
+def test_an_operation_that_is_not_in_force_is_refused_with_its_code(store: Store[Any], ledger: Ledger) -> None:
     error = refused(ledger, "ghost", {})
     assert (error.code, error.context) == (ABSENT, {"operation": "ghost", "version": "1.0.0", "in_force": None})
     assert "ghost@1.0.0" in error.message
@@ -138,7 +138,7 @@ def test_nothing_half_built_is_in_force(store: Store[Any], ledger: Ledger) -> No
 
 
 @pytest.mark.req("L-16")
-def test_many_are_taken_all_or_none(store: Store[Any], ledger: Ledger) -> None:
+def test_submit_many_is_accepted_as_a_whole_or_not_at_all(store: Store[Any], ledger: Ledger) -> None:
     calls: list[Any] = [{"operation": "ship", "key": "a"}, {"operation": "pack"}, {"operation": "ghost"}]
     with pytest.raises(RegistryError) as raised:
         ledger.submit_many(calls)
@@ -148,7 +148,7 @@ def test_many_are_taken_all_or_none(store: Store[Any], ledger: Ledger) -> None:
 
 
 @pytest.mark.req("L-16")
-def test_in_the_callers_own_transaction_too(store: Store[Any]) -> None:
+def test_a_submit_in_the_callers_transaction_is_judged_too(store: Store[Any]) -> None:
     database = Database(store.url)
     with Ledger(store.url, shipping("1.0.0", "2.0.0")) as ledger:
         for code in (None, RETIRED):
@@ -177,7 +177,7 @@ def test_in_the_callers_own_transaction_too(store: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-16", "L-20")
-def test_what_was_taken_before_runs_and_is_answered_as_ever(store: Store[Any]) -> None:
+def test_jobs_from_before_a_supersession_run_and_answer_as_before(store: Store[Any]) -> None:
     with Ledger(store.url, shipping("1.0.0")) as ledger:
         first = ledger.submit("ship", {"n": 1}, client="web", key="1")
         supersede(store, "ship", "1.0.0", "2.0.0", **WHO)
@@ -265,7 +265,7 @@ def test_the_arguments_are_checked_for_the_version_that_is_submitted(here: Store
 
 
 @pytest.mark.req("L-16")
-def test_follow_ups_go_by_the_registry_too(store: Store[Any]) -> None:
+def test_follow_ups_are_judged_by_the_registry_too(store: Store[Any]) -> None:
     operations = shipping("1.0.0", "2.0.0")
 
     @operations.operation("pack", max_attempts=1)
@@ -381,7 +381,7 @@ def test_the_collection_of_a_version_stays_in_force_until_the_submit_commits(pg_
             other.run("SELECT 1 FROM holdfast_collections FOR UPDATE NOWAIT")
 
 
-def test_elsewhere_operations_register_themselves(sqlite_url: str) -> None:
+def test_in_an_ungoverned_ledger_operations_register_themselves(sqlite_url: str) -> None:
     with made(sqlite_url, governed=False), Ledger(sqlite_url, shipping("1.0.0", "2.0.0")) as ledger:
         assert version(ledger, ledger.submit("ship", {}).job_id) == "2.0.0"
         assert version(ledger, ledger.submit("ship", {}, version="1.0.0").job_id) == "1.0.0"
@@ -391,7 +391,7 @@ def test_elsewhere_operations_register_themselves(sqlite_url: str) -> None:
             ledger.submit("ghost", {})
 
 
-def test_the_store_itself_judges(here: Store[Any]) -> None:
+def test_a_submit_through_the_store_is_judged_too(here: Store[Any]) -> None:
     """Whoever submits past the Ledger is judged by the same verb."""
     with pytest.raises(HoldfastError) as raised, here.transaction() as transaction:
         transaction.jobs.submit([Submission(operation="ghost", payload="{}")])

@@ -102,7 +102,7 @@ def test_a_switch_is_thrown_at_once_and_lifted_by_a_grant(stage: Store[Any]) -> 
     [("a*", {}), ("", {}), (" a", {}), ("a\nb", {}), ("a\0", {}), ("\ud800", {}), ("x" * (NAME_BYTES_MAX + 1), {}),
      (OPERATION, {}), ("replay:", {}), ("replay", {"actor": ""}), ("replay", {"reason": " "})],
 )  # fmt: skip
-def test_what_cannot_be_a_switch_is_refused(sqlite_url: str, name: str, changed: dict[str, str]) -> None:
+def test_an_invalid_switch_name_is_refused(sqlite_url: str, name: str, changed: dict[str, str]) -> None:
     with new_store(sqlite_url) as store:
         for turn in (throw, lift):
             with pytest.raises(InputError):
@@ -111,7 +111,7 @@ def test_what_cannot_be_a_switch_is_refused(sqlite_url: str, name: str, changed:
             assert reading.switches.page() == []
 
 
-def test_a_name_that_was_never_thrown_is_not_lifted_in_silence(store: Store[Any]) -> None:
+def test_lifting_a_switch_that_was_never_thrown_is_an_error(store: Store[Any]) -> None:
     throw(store, "operation:echo", **THROWER)
     with pytest.raises(RecordNotFoundError) as error:
         lift(store, "operation:ehco", **THROWER)
@@ -142,7 +142,7 @@ def test_the_database_refuses_a_lift_by_hand(ledger_url: str) -> None:
 
 
 @pytest.mark.req("K-55")
-def test_of_two_who_lift_one_switch_one_wins_and_the_other_has_used_nothing(empty_url: str, tmp_path: Path) -> None:
+def test_of_two_concurrent_lifts_one_wins_and_the_other_consumes_no_grant(empty_url: str, tmp_path: Path) -> None:
     with new_store(empty_url, environment="stage") as store, ForkServer(ROLES) as server:
         names = [f"incident-{n}" for n in range(6)]
         for name in names:
@@ -182,7 +182,7 @@ def test_of_two_who_lift_one_switch_one_wins_and_the_other_has_used_nothing(empt
 
 
 @pytest.mark.req("K-55")
-def test_an_operation_that_is_switched_off_is_passed_over_and_left_as_it_is(store: Store[Any]) -> None:
+def test_jobs_of_an_operation_that_is_switched_off_are_not_claimed_and_stay_unchanged(store: Store[Any]) -> None:
     names = ["a", "ab", "a:b", "operation:a", "a;", "ä'\"%_\\ b"]
     with store.transaction() as transaction:
         transaction.operations.declare({name: Declared() for name in names})
@@ -209,7 +209,7 @@ def test_an_operation_that_is_switched_off_is_passed_over_and_left_as_it_is(stor
 
 
 @pytest.mark.req("K-55")
-def test_what_runs_goes_on_and_its_retry_waits_for_the_switch(ledger_url: str) -> None:
+def test_a_running_job_continues_and_its_retry_waits_for_the_switch(ledger_url: str) -> None:
     with Ledger(ledger_url, world=virtual_world()) as ledger:
 
         @ledger.operation("harmful")

@@ -46,7 +46,7 @@ def test_the_vector_of_cser_v1_is_reproduced() -> None:
 
 
 @pytest.mark.req("L-17")
-def test_the_four_digests_are_what_they_were() -> None:
+def test_the_four_digests_are_unchanged() -> None:
     made = read_manifest({"collection": "c", "values": [value("b"), value("a")]})
     assert [each.operation_code for each in made.values] == ["a", "b"]
     assert [each.digest for each in made.values] == [
@@ -67,7 +67,7 @@ def test_the_four_digests_are_what_they_were() -> None:
 
 
 @pytest.mark.req("L-17")
-def test_the_order_of_writing_does_not_matter_and_the_rest_does() -> None:
+def test_a_digest_ignores_the_order_of_keys_and_nothing_else() -> None:
     values = [value(code) for code in "abcdef"]
     first = read_manifest({"collection": "c", "values": values})
     for seed in range(5):
@@ -124,7 +124,7 @@ SEMANTICS = st.recursive(
 @given(
     codes=st.lists(st.from_regex(r"[a-z]{1,6}", fullmatch=True), min_size=1, max_size=5, unique=True), means=SEMANTICS
 )
-def test_what_was_read_reads_back_as_the_same(codes: set[str], means: Any) -> None:
+def test_a_manifest_reads_back_the_same(codes: set[str], means: Any) -> None:
     try:
         first = read_manifest({"collection": "c", "values": [value(code, semantics_frozen=means) for code in codes]})
     except HoldfastError:
@@ -157,7 +157,7 @@ def test_versions_rank_as_semver_says() -> None:
     ["", "1", "1.0", "1.0.0.0", "01.0.0", "1.00.0", "v1.0.0", "1.0.0 ", " 1.0.0", "1.0.0+build", "1.0.0-", "1.0.0-01",
      "1.0.0-a..b", "1.-1.0", "1.0.0-é", "\uff11.0.0", "1.0.0\n", "1" * 70 + ".0.0", 1, 1.0, None, ["1.0.0"], True],
 )  # fmt: skip
-def test_what_is_no_version_is_refused(text: Any) -> None:
+def test_a_text_that_is_not_a_version_is_refused(text: Any) -> None:
     with pytest.raises(RegistryError) as caught:
         read_manifest({"collection": "c", "values": [{**value("a"), "protocol_version": text}]})
     assert caught.value.code == "REJECT_BAD_PROTOCOL_VERSION"
@@ -238,7 +238,7 @@ def test_a_manifest_of_another_shape_is_refused_with_the_path_of_the_field(case:
     assert (caught.value.exit_code, caught.value.context["path"]) == (2, path)
 
 
-def test_what_a_value_means_may_be_nothing_but_must_be_said() -> None:
+def test_the_semantics_of_a_value_may_be_null_but_not_missing() -> None:
     document = one()
     del document["values"][0]["semantics_frozen"]
     with pytest.raises(SpecInvalidError) as caught:
@@ -285,7 +285,7 @@ def row(name: str, follower: str | None = None, state: ValueState | None = None)
          ["the successors of b@1.0.0 form a circle", "the successors of c@1.0.0 form a circle"]),
     ],
 )  # fmt: skip
-def test_who_follows_whom(rows: list[RegistryValue], faults: list[str]) -> None:
+def test_faults_of_successors(rows: list[RegistryValue], faults: list[str]) -> None:
     assert successor_faults(rows) == faults
 
 
@@ -295,7 +295,7 @@ def test_a_version_that_was_written_by_hand_does_not_follow() -> None:
     assert successor_faults([followed, odd]) == ["the successor of a@1.0.0 is an older version, latest"]
 
 
-def test_a_row_tells_of_the_value_that_was_admitted() -> None:
+def test_a_row_has_the_digest_of_the_admitted_value() -> None:
     made: Manifest = read_manifest({"collection": "c", "values": [value("a")]})
     assert stored_value(row("a@1.0.0")) == made.values[0]
     for changed in ("{", '"does it"', "{}"):

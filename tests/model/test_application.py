@@ -111,7 +111,7 @@ def test_a_schedule_is_the_same_twice_and_a_step_that_is_left_out_changes_no_oth
         simulator.close()
 
 
-def test_what_cannot_be_simulated_is_refused(app: Path) -> None:
+def test_an_application_that_cannot_be_simulated_is_refused(app: Path) -> None:
     (app / "bad.json").write_text('{"operation": 1}', encoding="utf-8")
     for calls in ("nothing.json", "bad.json"):
         refused = holdfast("simulate", "simulated_app:ledger", "--calls", calls, "--json")

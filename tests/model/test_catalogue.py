@@ -16,7 +16,7 @@ LARGE = [run for run in RUNS if run.large]
 
 @pytest.mark.req("W-08", "W-09", "W-11", "W-12", "M-06", "M-08", "M-18", "L-10")
 @pytest.mark.parametrize("run", SMALL, ids=lambda run: run.name)
-def test_a_run_comes_to_what_the_catalogue_says(run: Run) -> None:
+def test_a_run_has_the_outcome_of_the_catalogue(run: Run) -> None:
     assert run.outcome() == run.expected
 
 
@@ -24,7 +24,7 @@ def test_a_run_comes_to_what_the_catalogue_says(run: Run) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.req("W-11")
 @pytest.mark.parametrize("run", LARGE, ids=lambda run: run.name)
-def test_a_large_run_comes_to_what_the_catalogue_says(run: Run) -> None:
+def test_a_large_run_has_the_outcome_of_the_catalogue(run: Run) -> None:
     assert run.outcome() == run.expected
 
 

@@ -54,7 +54,7 @@ def test_every_state_is_visited_once_and_every_step_is_counted() -> None:
     assert dict(graph.taken) == {"a": 1, "b": 1, "c": 2, "d": 1}
 
 
-def test_what_is_broken_is_told_by_a_shortest_way() -> None:
+def test_a_broken_invariant_is_shown_by_a_shortest_trace() -> None:
     long_and_short = {0: [("walk", 1), ("jump", 3)], 1: [("walk", 2)], 2: [("walk", 4)], 3: [("walk", 4)]}
     broken = explore(model(long_and_short, holds=lambda state: state != 4)).broken
     assert broken is not None
@@ -68,7 +68,7 @@ def test_the_first_state_is_judged_too() -> None:
     assert broken.trace == (("start", 0),)
 
 
-def test_a_state_out_of_bound_is_judged_and_not_gone_on_from() -> None:
+def test_a_state_out_of_bounds_is_checked_and_not_explored_further() -> None:
     chain = {n: [("on", n + 1)] for n in range(100)}
     graph = explore(model(chain, bound=lambda state: state < 5))
     assert (graph.generated, graph.distinct, graph.broken) == (6, 5, None)
@@ -81,11 +81,11 @@ def test_a_state_out_of_bound_is_judged_and_not_gone_on_from() -> None:
 # Liveness
 
 
-def test_a_promise_is_kept_where_every_way_leads_there() -> None:
+def test_a_promise_is_kept_if_every_path_leads_there() -> None:
     assert kept(whole(model({0: [("a", 1)], 1: [("b", 2)], 2: [("b", 9)]}, fair={"b"})), "comes") is Kept.ALWAYS
 
 
-def test_without_fairness_one_may_stay_where_one_is() -> None:
+def test_without_fairness_a_state_may_never_be_left() -> None:
     broken = unkept(whole(model({0: [("a", 1)], 1: [("b", 9)]})), "comes")
     assert broken is not None
     assert (broken.trace, broken.cycle) == ((("start", 0), ("a", 1)), (1,))

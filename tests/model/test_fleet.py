@@ -90,7 +90,7 @@ def possible(fleet: Fleet) -> set[str]:
 
 
 @pytest.mark.req("M-09")
-def test_every_job_ends_if_crashes_end_and_what_goes_on_for_ever_writes_nothing() -> None:
+def test_every_job_ends_if_crashes_end_and_an_endless_loop_writes_nothing() -> None:
     graph = explored("fleet: no job is given back")
     for name in PROMISES:
         assert kept(graph, name) is Kept.IF_FAULTS_END
@@ -99,7 +99,7 @@ def test_every_job_ends_if_crashes_end_and_what_goes_on_for_ever_writes_nothing(
         assert len({state.jobs for state in endless.cycle}) == 1  # an actor crashes before each write
 
 
-def test_sorting_those_who_do_the_same_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_symmetry_reduction_loses_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Fleet(max_attempts=1, excused=0, lease=1)
     sort = fleet_module._in_order
     by_orbit = set(explore(small.model()).states)
@@ -136,7 +136,7 @@ COMES_TO = [
 
 @pytest.mark.req("M-07")
 @pytest.mark.parametrize("flaw, name, way", COMES_TO)
-def test_what_a_flaw_comes_to_in_the_end(flaw: Flaw, name: str, way: list[str]) -> None:
+def test_each_invariant_that_a_flaw_breaks_is_broken_alone(flaw: Flaw, name: str, way: list[str]) -> None:
     """A flaw breaks several invariants; checked alone, each of them is broken too."""
     graph = explore(asking_only(Fleet(max_attempts=1, flaw=flaw).model(), {name}))
     assert actions(graph) == ["decide to begin", "begin", *way]
@@ -161,7 +161,7 @@ def without(kind: Kind, *guards: Guard) -> Model[State]:
         (Kind.REAP, {Guard.EXECUTION, Guard.TOKEN, Guard.LEASE}),
     ],
 )
-def test_guards_that_another_one_stands_behind(kind: Kind, guards: set[Guard]) -> None:
+def test_removing_a_redundant_guard_reaches_no_new_state(kind: Kind, guards: set[Guard]) -> None:
     """Without them not one state more is reached: a live lease, or one version, refuses all that they would."""
     assert counts(explore(without(kind, *guards))) == (74_280, 11_499, None)
 
@@ -184,7 +184,7 @@ def test_two_reapers_need_one_version_to_match() -> None:
     assert actions(graph) == [*begun, "tick", "tick", *both_decide, *again]
 
 
-def test_a_reaper_in_haste_costs_work_and_nothing_else() -> None:
+def test_a_hasty_reaper_breaks_no_invariant_but_those_of_leases() -> None:
     """Safety does not rest on clocks: a worker that lost a live lease is refused, and the work is done again."""
     model = Fleet(max_attempts=1, excused=0, flaw=Flaw.HASTY_REAPER).model()
     assert explore(asking_only(model, set(model.invariants) - LEASES)).broken is None

@@ -47,7 +47,7 @@ def of_one_job() -> Graph[State]:
 
 
 @pytest.mark.req("L-04", "L-10")
-def test_who_is_refused_or_dies_has_changed_nothing(of_one_job: Graph[State]) -> None:
+def test_a_refused_or_crashed_act_changes_nothing(of_one_job: Graph[State]) -> None:
     graph = of_one_job
     for state, leaving in zip(graph.states, graph.edges, strict=True):
         for action, target in leaving:

@@ -28,7 +28,7 @@ def mypy(file: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_what_is_used_well_passes() -> None:
+def test_correct_use_passes() -> None:
     assert mypy(HERE / "good.py") == (0, "")
 
 

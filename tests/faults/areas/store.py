@@ -125,7 +125,7 @@ MATCHED = (
             (" OR holdfast_leases.holder = excluded.holder", " OR true"),
             (" OR holdfast_leases.holder = excluded.holder", " OR true"),
         ),
-        tests=(f"{LEASES}::test_a_lease_is_won_by_one_and_heals_by_its_time_limit",),
+        tests=(f"{LEASES}::test_one_holder_gets_a_lease_and_it_is_free_after_its_time_limit",),
         databases=BOTH,
     ),
 )
