@@ -26,10 +26,11 @@ from random import Random
 
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState
+from holdfast.engine.crash_points import POINTS
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import LEASE_S, Call
 from holdfast.engine.worker.execution import Execution
-from holdfast.engine.world import POINTS, Crash, World
+from holdfast.engine.world import Crash, World
 from holdfast.scheduling import Firer, save_declared
 from holdfast.store import Lease
 

@@ -96,7 +96,7 @@ class Maker:
     def rule(self, job_id: int, command: object) -> None:
         self.clock.advance(1)
         with self.store.transaction() as transaction:
-            [answer] = transaction.jobs.rule(
+            [answer] = transaction.rulings.rule(
                 [(transaction.jobs.get(job_id), command)], actor=OPERATOR, reason="as asked"
             )
         assert isinstance(answer, Move), answer
@@ -135,7 +135,7 @@ class Maker:
             self.consume(transaction, grant_id, f"consume-{job_id}")
             release = Release(operator=OPERATOR, reason="it was mended", grant_id=grant_id)
             job = transaction.jobs.get(job_id)
-            [answer] = transaction.jobs.rule(
+            [answer] = transaction.rulings.rule(
                 [(job, release)], actor=OPERATOR, reason="mended", move_id=f"consume-{job_id}", grant_id=grant_id
             )
         assert isinstance(answer, Move)
@@ -302,7 +302,7 @@ def _done_late(make: Maker) -> int:
     make.claim(job_id, seconds=10)
     make.clock.advance(11)
     with make.store.transaction() as transaction:
-        [(_, answer)] = transaction.executions.recover(actor="reaper-1")
+        [(_, answer)] = transaction.recovery.recover(actor="reaper-1")
         assert isinstance(answer, Move)
     attempt = make.claim(job_id)
     make.work(attempt, GiveBack(attempt.execution.lease_token, make.clock(), "worker_stopped"))

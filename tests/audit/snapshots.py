@@ -90,7 +90,7 @@ def settle(store: Store[Any], clock: VirtualClock) -> None:
     """Let every lease run out and end what was held, so that the ledger is at rest."""
     clock.advance(2 * LONG_S)
     with store.transaction() as transaction:
-        while transaction.executions.recover(actor="reaper-1"):
+        while transaction.recovery.recover(actor="reaper-1"):
             pass
 
 

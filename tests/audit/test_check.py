@@ -253,7 +253,7 @@ def test_a_recovered_ledger_has_no_violation(rich_ledger: tuple[str, Rich], rich
         assert overdue.ok
         assert {violation.invariant for violation in overdue.violations} == {"lease_overdue"}
         with store.transaction() as transaction:
-            recovered = {attempt.job.job_id for attempt, _ in transaction.executions.recover(actor="reaper")}
+            recovered = {attempt.job.job_id for attempt, _ in transaction.recovery.recover(actor="reaper")}
         assert recovered == {rich.running, rich.leased, rich.committed}
         assert check(store).violations == ()
 

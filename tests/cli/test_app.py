@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.cli.app import COMMANDS, INTERRUPTED, app
 from holdfast.cli.commands.worker import STOPPED_AT_ONCE
-from holdfast.core import errors
+from holdfast.core import errors, feature_errors
 from holdfast.core.errors import BrokenError, HoldfastError
 from tests.cli.commands import PROGRAM, Outcome, clean_environment, holdfast, process
 
@@ -46,7 +46,8 @@ def test_the_table_of_exit_codes_has_them_all() -> None:
     document = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
     table = document.partition("| exit code | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
     listed = {int(row.split("|")[1]) for row in table.splitlines()}
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, HoldfastError)]
+    known = [*vars(errors).values(), *vars(feature_errors).values()]
+    kinds = [kind for kind in known if isinstance(kind, type) and issubclass(kind, HoldfastError)]
     assert listed == {0, INTERRUPTED, STOPPED_AT_ONCE, *(kind.exit_code for kind in kinds)} == {0, 1, 2, 3, 4, 130}
 
 

@@ -96,7 +96,7 @@ def test_the_end_of_each_attempt_is_reported(ledger: str, cloud: Cloud) -> None:
     assert holdfast("quarantine", "release", "2", "--reason", "again", "--db", ledger).code == 0
     assert holdfast(*run).tells("Executions", 1, "1 quarantined")
     with open_store(ledger) as store, store.transaction() as transaction:
-        transaction.jobs.rule([(transaction.jobs.get(4), Quarantine("poison", "x"))], actor="tests")
+        transaction.rulings.rule([(transaction.jobs.get(4), Quarantine("poison", "x"))], actor="tests")
     for job_id in ("2", "4"):
         assert holdfast("quarantine", "release", job_id, "--reason", "again", "--db", ledger).code == 0
     done = holdfast(*run, "--json").json

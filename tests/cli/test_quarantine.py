@@ -28,7 +28,7 @@ def ledger(ledger_url: str) -> str:
         for job_id, code in enumerate(("timeout", "poison", "parse_error"), start=1):
             add(store, job_id, code, operator="ann", reason="looks wrong")
         with store.transaction() as transaction:
-            transaction.jobs.rule([(transaction.jobs.get(4), Cancel())], actor="ann")
+            transaction.rulings.rule([(transaction.jobs.get(4), Cancel())], actor="ann")
     return ledger_url
 
 

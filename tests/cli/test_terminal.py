@@ -40,7 +40,7 @@ def evil_ledger(ledger: str) -> str:
         [first, second] = transaction.executions.claim(Lease(owner=EVIL, seconds=60, n=2, queues=(EVIL,)))
         token = first.execution.lease_token
         transaction.executions.move([(first, Fail(token, EVIL, EVIL, permanent=True))], actor=EVIL)
-        transaction.jobs.rule([(transaction.jobs.get(4), Quarantine(EVIL, EVIL))], actor=EVIL, reason=EVIL)
+        transaction.rulings.rule([(transaction.jobs.get(4), Quarantine(EVIL, EVIL))], actor=EVIL, reason=EVIL)
         transaction.queues.pause(EVIL, actor=EVIL, reason=EVIL)
         transaction.workers.seen(EVIL, [EVIL], [EVIL], 1)
         assert second.job.job_id == 2

@@ -99,7 +99,7 @@ def test_it_waits_for_a_transaction_that_has_the_job_and_sees_what_that_did(
 
     with store.transaction() as transaction:
         job: Job = transaction.jobs.get(job_id)
-        [answer] = transaction.jobs.rule([(job, Cancel())], actor="ada")
+        [answer] = transaction.rulings.rule([(job, Cancel())], actor="ada")
         assert isinstance(answer, Move)
         waiting = threading.Thread(target=claim)
         waiting.start()

@@ -107,7 +107,7 @@ def test_quarantined_to_pending_needs_a_grant(queue: IdempotentJobQueue, ledger_
             assert grant is not None
             command = GrantEvent(event, "ada", may_self_approve=True)
             assert isinstance(transaction.grants.move(grant, command, move_id=move_id), Move)
-        [answer] = transaction.jobs.rule(
+        [answer] = transaction.rulings.rule(
             [(found, Release("ada", "fixed", grant_id))],
             actor="ada",
             reason="fixed",

@@ -108,7 +108,7 @@ class Ways:
                 [attempt] = transaction.executions.claim_these([job_id], Lease(owner="w", seconds=60))
                 transaction.executions.move([(attempt, command(attempt.execution.lease_token))], actor="w")
                 if isinstance(command(1), commands.GiveBack):
-                    transaction.jobs.rule([(transaction.jobs.get(job_id), commands.Cancel())], actor="ops")
+                    transaction.rulings.rule([(transaction.jobs.get(job_id), commands.Cancel())], actor="ops")
 
 
 @pytest.fixture

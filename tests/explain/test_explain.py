@@ -129,7 +129,7 @@ def test_a_job_follows_others_that_run_or_rest(verbs: Verbs) -> None:
         "if_unsuccessful": "wait", "batch_id": None,
     }  # fmt: skip
     with verbs.store.transaction() as transaction:
-        transaction.jobs.rule([(verbs.job(second), Quarantine("poison"))], actor=OPERATOR)
+        transaction.rulings.rule([(verbs.job(second), Quarantine("poison"))], actor=OPERATOR)
     found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "held_by_job")
     assert (found.evidence["job_id"], found.evidence["quarantine_code"]) == (second, "poison")
     assert found.next == f"holdfast explain {second}"

@@ -62,7 +62,8 @@ def test_every_guard_of_decide_has_a_fault() -> None:
     """What `decide` refuses with a code of its own, a fault accepts; the transition table refuses the rest."""
     core = SOURCE / "holdfast" / "core"
     bodies = [
-        ast.parse((core / name).read_text(encoding="utf-8")).body for name in ("decide.py", "rulings.py", "governed.py")
+        ast.parse((core / name).read_text(encoding="utf-8")).body
+        for name in ("decide.py", "stepwise.py", "rulings.py", "governed.py")
     ]
     refused = {
         (function.name, node.args[0].value)

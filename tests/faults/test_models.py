@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import decide as sound
+from holdfast.core import rulings, stepwise  # noqa: F401 - they register their guards before a fault is switched on
 from holdfast.model import rules
 from holdfast.model.catalogue import RUNS, Run
 from holdfast.model.checker import explore

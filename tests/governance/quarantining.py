@@ -42,7 +42,7 @@ def quarantined(
     ids = submitted(store, n=n, **fields)
     with store.transaction() as transaction:
         rulings = [(job, Quarantine(code, message)) for job in transaction.jobs.get_many(ids)]
-        transaction.jobs.rule(rulings, actor="operator-1", reason="looks wrong")
+        transaction.rulings.rule(rulings, actor="operator-1", reason="looks wrong")
     return ids
 
 

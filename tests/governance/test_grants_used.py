@@ -62,7 +62,7 @@ def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(
     with new_store(empty_url, environment="stage") as store:
         with store.transaction() as transaction:
             [one] = transaction.jobs.submit([Submission(operation="noop", payload="{}", key="poison")])
-            transaction.jobs.rule(
+            transaction.rulings.rule(
                 [(transaction.jobs.get(one.job_id), Quarantine("poison"))], actor="ann", reason="it hurts"
             )
         what = wanted(store, f"job:{one.job_id}")
@@ -73,7 +73,7 @@ def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(
             with store.transaction() as transaction:
                 job = transaction.jobs.get(one.job_id)
                 authorise(transaction, what, grant_id=grant_id, reason="mended", move_id=move_id)
-                [answer] = transaction.jobs.rule(
+                [answer] = transaction.rulings.rule(
                     [(job, Release("ann", "mended", grant_id))], actor="ann", reason="mended", move_id=move_id,
                     grant_id=grant_id,
                 )  # fmt: skip
@@ -82,7 +82,7 @@ def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(
         with store.transaction() as transaction:  # no routine flow leads out of it
             job = transaction.jobs.get(one.job_id)
             for command in (Retry(), Replay("incident")):
-                assert isinstance(transaction.jobs.rule([(job, command)], actor="ann")[0], Refused)
+                assert isinstance(transaction.rulings.rule([(job, command)], actor="ann")[0], Refused)
         assert isinstance(let_go(grant.grant_id, uuid4().hex), Move)
         with store.reading() as reading:
             row = reading.journal.of(one.job_id)[-1]
@@ -92,7 +92,7 @@ def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(
         )  # fmt: skip
         assert (row.grant_id, row.move_id) == (grant.grant_id, used.move_id)
         with store.transaction() as transaction:
-            transaction.jobs.rule(
+            transaction.rulings.rule(
                 [(transaction.jobs.get(one.job_id), Quarantine("poison"))], actor="ann", reason="again"
             )
         refused(Reject.ALREADY_CONSUMED, let_go, grant.grant_id, uuid4().hex)

@@ -38,7 +38,7 @@ HOUR, DAY = 3600, 86400
 def cancelled(store: Store[Any], **fields: Any) -> int:
     [job_id] = submitted(store, **fields)
     with store.transaction() as transaction:
-        transaction.jobs.rule([(transaction.jobs.get(job_id), Cancel())], actor="operator-1")
+        transaction.rulings.rule([(transaction.jobs.get(job_id), Cancel())], actor="operator-1")
     return job_id
 
 

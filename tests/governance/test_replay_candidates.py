@@ -103,11 +103,11 @@ def test_every_job_that_is_passed_over_is_counted_under_one_reason(store: Store[
     fill(store, 1, prefix="gone", permanent=True)
     succeeds = fill(store, 1, prefix="ok")
     with store.transaction() as transaction:
-        transaction.jobs.rule([(transaction.jobs.get(succeeds[0]), replay_command(store))], actor="a")
+        transaction.rulings.rule([(transaction.jobs.get(succeeds[0]), replay_command(store))], actor="a")
     assert work(store) == 1
     waits = fill(store, 1, prefix="waits")
     with store.transaction() as transaction:
-        transaction.jobs.rule([(transaction.jobs.get(waits[0]), replay_command(store))], actor="a")
+        transaction.rulings.rule([(transaction.jobs.get(waits[0]), replay_command(store))], actor="a")
     every = replay.select(store, selection(store, filters={"status": tuple(JobState)}))
     assert every.job_ids == good
     assert every.skipped == {"attempts_exceeded": 3, "quarantined": 1, "replay_hit": 1, "state_changed": 1}
@@ -124,7 +124,7 @@ def test_cancelled_and_slimmed_jobs_are_not_replaced(store: Store[Any], clock: V
     [cancelled] = fill(store, 1, prefix="cancelled")
     clock.advance(1)
     with store.transaction() as transaction:
-        transaction.jobs.rule([(transaction.jobs.get(cancelled), Cancel())], actor="a")
+        transaction.rulings.rule([(transaction.jobs.get(cancelled), Cancel())], actor="a")
         with transaction.maintenance.open(who="gc", why="a test"):
             assert transaction.retention.slim(slim, before=store.now()) == slim
     chosen = selection(
@@ -231,7 +231,7 @@ def test_a_job_without_attempts_left_is_counted_as_skipped(store: Store[Any]) ->
     [job_id] = fill(store, 1, max_attempts=2, replay_attempts=2)
     for spent in (2, 3, 4):
         with store.transaction() as transaction:
-            transaction.jobs.rule([(transaction.jobs.get(job_id), replay_command(store))], actor="a")
+            transaction.rulings.rule([(transaction.jobs.get(job_id), replay_command(store))], actor="a")
             fail(transaction, claim(transaction, [job_id]))
         with store.reading() as reading:
             assert reading.jobs.get(job_id).spent == spent

@@ -60,7 +60,7 @@ def work_slowly(store: Store[Any], clock: VirtualClock, seconds: float, then: fl
     job_ids = fill(store, 10, prefix="slow")
     with store.transaction() as transaction:
         jobs = transaction.jobs.get_many(job_ids)
-        transaction.jobs.rule([(job, Replay("test", store.now())) for job in jobs], actor="a")
+        transaction.rulings.rule([(job, Replay("test", store.now())) for job in jobs], actor="a")
         attempts = claim(transaction, job_ids)
     for some, took in ((attempts[:7], 0.0), (attempts[7:], seconds)):
         clock.advance(took)

@@ -39,7 +39,7 @@ def succeed(store: Store[Any], n: int, **settings: Any) -> list[int]:
     """Add jobs that have succeeded, each with its own id as its result."""
     job_ids = fill(store, n, prefix="ok", **settings)
     with store.transaction() as transaction:
-        transaction.jobs.rule(
+        transaction.rulings.rule(
             [(job, Replay("test", store.now())) for job in transaction.jobs.get_many(job_ids)], actor="a"
         )
         moves = [(a, Complete(a.execution.lease_token, str(a.job.job_id))) for a in claim(transaction, job_ids)]

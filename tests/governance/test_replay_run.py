@@ -30,7 +30,7 @@ from holdfast.governance.replay import replay
 from holdfast.governance.replay.events import ReplayBatch
 from holdfast.governance.replay.replay import ReplayPolicy, ReplayReport, policy_of
 from holdfast.store import Store
-from holdfast.store.verbs.jobs import JobWrites
+from holdfast.store.verbs.rulings import RulingWrites
 from holdfast.testing import VirtualClock
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
 from tests.support.ledgers import new_store
@@ -213,10 +213,10 @@ def test_jobs_changed_since_the_selection_are_skipped_and_counted(store: Store[A
         clock.advance(1)
         with store.transaction() as transaction:
             by_others = [replayed, done, failed_again]
-            transaction.jobs.rule(
+            transaction.rulings.rule(
                 [(job, Replay("test", store.now())) for job in transaction.jobs.get_many(by_others)], actor="o"
             )
-            transaction.jobs.rule([(transaction.jobs.get(cancelled), Cancel())], actor="o")
+            transaction.rulings.rule([(transaction.jobs.get(cancelled), Cancel())], actor="o")
             fail(transaction, claim(transaction, [failed_again]))
         with store.transaction() as transaction:
             [attempt] = claim(transaction, [done])
@@ -240,14 +240,14 @@ def test_a_job_that_moves_at_the_same_moment_is_counted_as_a_conflict(
 ) -> None:
     """The batch has read the job and decided; before it writes, the job has another version."""
     one, two = fill(store, 2)
-    rule = JobWrites.rule
+    rule = RulingWrites.rule
 
-    def racing(self: JobWrites, rulings: Any, **named: Any) -> Any:
+    def racing(self: RulingWrites, rulings: Any, **named: Any) -> Any:
         if named["reason"].startswith("replay "):
-            rule(self, [(self.get(one), Replay("test", store.now()))], actor="other", reason="faster")
+            rule(self, [(self._session.jobs.get(one), Replay("test", store.now()))], actor="other", reason="faster")
         return rule(self, rulings, **named)
 
-    monkeypatch.setattr(JobWrites, "rule", racing)
+    monkeypatch.setattr(RulingWrites, "rule", racing)
     report = replay.run(store, selection(store), sleep=clock.advance, **WHO)
     assert (report.replayed, report.skipped, report.state) == (1, {"conflict": 1}, "done")
     assert replay.inspect(store, report.run_id).touched[0].replayed == [two]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.audit.check.runner import check
-from holdfast.engine.world import POINTS
+from holdfast.engine.crash_points import POINTS
 from holdfast.model import __main__ as command
 from holdfast.model.simulation import Broken, Flaw, simulate
 from holdfast.model.trace import prove_ledger

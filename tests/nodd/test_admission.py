@@ -111,7 +111,7 @@ def test_a_notice_of_a_unit_that_is_over_does_nothing(store: Store[Any], state: 
             transaction.executions.move([(attempt, Complete(attempt.execution.lease_token))], actor="w")
         else:
             [job] = transaction.jobs.get_many([1])
-            transaction.jobs.rule([(job, Quarantine("governance_hard_fail"))], actor="w")
+            transaction.rulings.rule([(job, Quarantine("governance_hard_fail"))], actor="w")
     versions = queried(store, "SELECT version FROM holdfast_jobs")
     [again] = taken(store, event(record()))
     assert (again.fate, again.wal_id, str(state) in (again.reason or "")) == (Fate.DUPLICATE, first.wal_id, True)

@@ -55,7 +55,7 @@ def failed(store: Store[Any]) -> Store[Any]:
         admit(store, [FeedMessage(event(record(key=key)))], shipped())
     with store.transaction() as transaction:
         jobs = transaction.jobs.get_many(range(1, 5))
-        transaction.jobs.rule([(jobs[2], Quarantine("governance_hard_fail"))], actor="t")
+        transaction.rulings.rule([(jobs[2], Quarantine("governance_hard_fail"))], actor="t")
         attempts = transaction.executions.claim_these([1, 2], Lease(owner="w", queues=("gfs",), n=2, seconds=30))
         fails = [(one, Fail(one.execution.lease_token, "io_error", "down")) for one in attempts]
         transaction.executions.move(fails, actor="w")

@@ -10,7 +10,8 @@ import pytest
 
 import holdfast
 from holdfast.nodd.statements import PACKAGE, statements
-from holdfast.store.statements import gathered, pyformat
+from holdfast.store.postgres.idioms import pyformat
+from holdfast.store.statements import gathered
 
 DIALECTS = ("sqlite", "postgres")
 PARAMETER = re.compile(r"%\((\w+)\)s")

@@ -54,7 +54,7 @@ pytestmark = pytest.mark.req("G-10", "G-13", "M-06", "X-05")
 def deciding(monkeypatch: pytest.MonkeyPatch, move: Move) -> Iterator[None]:
     """Let the verbs write a given move without a decision of their own."""
     with monkeypatch.context() as patched:
-        for module in ("jobs", "executions", "base"):
+        for module in ("rulings", "executions", "moving"):
             patched.setattr(f"holdfast.store.verbs.{module}.decide", lambda *_: move)
         yield
 
@@ -226,7 +226,7 @@ def test_a_ruling_is_written_exactly_when_decide_would_make_it(verbs: Verbs, mon
                             signed = {"move_id": "m", "grant_id": grant.grant_id}
                             transaction.grants.move(grant, GrantEvent("consume", OPERATOR), move_id="m")
                         with deciding(monkeypatch, move):
-                            [answer] = transaction.jobs.rule([(truth, command)], actor=OPERATOR, **signed)
+                            [answer] = transaction.rulings.rule([(truth, command)], actor=OPERATOR, **signed)
                         after = transaction.jobs.get(truth.job_id)
                         assert (answer == move or answer is COMPLETED) == expected, (truth, command)
                         assert isinstance(answer, Refused) != expected

@@ -172,7 +172,7 @@ def test_a_grant_that_this_move_did_not_use_up_releases_nothing(verbs: Verbs) ->
     for grant in (active, used):
         command = Release(OPERATOR, "mended", grant.grant_id)
         with pytest.raises(RefusedByDatabaseError) as caught, verbs.store.transaction() as transaction:
-            transaction.jobs.rule([(second, command)], actor=OPERATOR, grant_id=grant.grant_id)
+            transaction.rulings.rule([(second, command)], actor=OPERATOR, grant_id=grant.grant_id)
         assert caught.value.context == {"refusal": "HF009"}
         assert verbs.everything() == before
 
@@ -186,7 +186,7 @@ def test_a_release_that_loses_its_race_keeps_its_grant(verbs: Verbs) -> None:
     with verbs.undone() as transaction:
         assert isinstance(transaction.grants.move(grant, GrantEvent("consume", OPERATOR), move_id="m"), Move)
         command = Release(OPERATOR, "mended", grant.grant_id)
-        [answer] = transaction.jobs.rule([(stale, command)], actor=OPERATOR, move_id="m", grant_id=grant.grant_id)
+        [answer] = transaction.rulings.rule([(stale, command)], actor=OPERATOR, move_id="m", grant_id=grant.grant_id)
         assert refusal(answer) == "race"
     assert verbs.everything() == before
 

@@ -316,11 +316,13 @@ class LedgerMachine(RuleBasedStateMachine):
             # Refused, or a no-op: then the grant must not be used up, so the caller gives the transaction up.
             with self.verbs.undone() as transaction:
                 transaction.grants.move(grant, GrantEvent("consume", OPERATOR), move_id="m")
-                [answer] = transaction.jobs.rule([(job, command)], actor=OPERATOR, move_id="m", grant_id=grant.grant_id)
+                [answer] = transaction.rulings.rule(
+                    [(job, command)], actor=OPERATOR, move_id="m", grant_id=grant.grant_id
+                )
                 assert isinstance(answer, Refused) == (job.state != "pending")
             return
         with pytest.raises(RefusedByDatabaseError), self.verbs.store.transaction() as transaction:
-            transaction.jobs.rule([(job, command)], actor=OPERATOR, grant_id=grant.grant_id)
+            transaction.rulings.rule([(job, command)], actor=OPERATOR, grant_id=grant.grant_id)
         assert isinstance(self.verbs.release(job, grant, run_at=self.at(delay)), Move)
         self.oracle.release(job.job_id, grant.grant_id, OPERATOR, "it was mended", self.at(delay))
 

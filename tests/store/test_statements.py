@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import holdfast.store
+from holdfast.store.columns import MORE_COLUMNS
 from holdfast.store.migrations import migrations
-from holdfast.store.statements import COLUMNS, pyformat, statements
+from holdfast.store.postgres.idioms import pyformat
+from holdfast.store.statements import COLUMNS, statements
 
 DIALECTS = ("sqlite", "postgres")
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
@@ -80,7 +82,7 @@ def test_values_are_parameters_and_nothing_is_left_to_fill_in(dialect: str) -> N
             assert "%" not in part, name
             assert not re.search(r"[{}]", part), name
     for text in texts(dialect).values():
-        assert set(re.findall(r"\{(\w+)\}", text)) <= COLUMNS.keys()
+        assert set(re.findall(r"\{(\w+)\}", text)) <= COLUMNS.keys() | MORE_COLUMNS.keys()
 
 
 def test_every_statement_is_used() -> None:

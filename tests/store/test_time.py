@@ -184,7 +184,7 @@ def test_the_databases_clock_decides_about_leases_on_postgresql(new_postgres_led
             assert refusal(answer) == "lease_lost"
             assert exec_id not in transaction.executions.extend_leases([(attempt.execution, 60)])
         with store.transaction() as transaction:
-            [(found, answer)] = transaction.executions.recover(actor="reaper")
+            [(found, answer)] = transaction.recovery.recover(actor="reaper")
             assert found.execution.exec_id == exec_id
             assert isinstance(answer, Move)
         with store.reading() as reading:

@@ -69,7 +69,7 @@ def test_an_upgrade_keeps_every_row_and_leaves_a_sound_ledger(old_url: str) -> N
     assert rows_of(old_url, columns) == before
     with open_store(old_url) as store:
         with store.transaction() as transaction:
-            assert len(transaction.executions.recover(actor="reaper")) == 3
+            assert len(transaction.recovery.recover(actor="reaper")) == 3
         assert broken(store) == DOUBTED
         assert verify(store).ok
 

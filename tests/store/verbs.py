@@ -98,7 +98,7 @@ class Verbs:
 
     def rule_all(self, rulings: Sequence[tuple[Job, object]], reason: str | None = None) -> list[Answer]:
         with self.store.transaction() as transaction:
-            return transaction.jobs.rule(rulings, actor=OPERATOR, reason=reason)
+            return transaction.rulings.rule(rulings, actor=OPERATOR, reason=reason)
 
     def rule(self, job: Job, command: object, reason: str | None = None) -> Answer:
         [answer] = self.rule_all([(job, command)], reason)
@@ -106,7 +106,7 @@ class Verbs:
 
     def recover(self, **fields: Any) -> list[tuple[Attempt, Answer]]:
         with self.store.transaction() as transaction:
-            return transaction.executions.recover(actor=REAPER, **fields)
+            return transaction.recovery.recover(actor=REAPER, **fields)
 
     def beat(self, held: Attempt, seconds: float) -> bool:
         with self.store.transaction() as transaction:
@@ -143,7 +143,7 @@ class Verbs:
             consumed = transaction.grants.move(grant, GrantEvent("consume", OPERATOR), move_id=move_id)
             assert isinstance(consumed, Move), consumed
             command = Release(operator=OPERATOR, reason="it was mended", grant_id=grant.grant_id, **fields)
-            [answer] = transaction.jobs.rule(
+            [answer] = transaction.rulings.rule(
                 [(job, command)], actor=OPERATOR, reason="it was mended", move_id=move_id, grant_id=grant.grant_id
             )
             return answer

@@ -8,11 +8,14 @@ from __future__ import annotations
 _GUARDS = ("tests/core/test_decide.py", "tests/faults/test_models.py", "tests/store/test_guards_agree.py")
 TARGETS: dict[str, tuple[str, ...]] = {
     "core/decide.py": _GUARDS,
+    "core/stepwise.py": _GUARDS,
     "core/rulings.py": (*_GUARDS, "tests/engine/test_rulings.py"),
     "core/project.py": ("tests/core/test_project.py",),
     "core/machine.py": ("tests/core/test_machine.py",),
     "core/records.py": ("tests/core/test_records.py",),
     "core/digest.py": ("tests/core/test_digest.py",),
+    "core/exact_json.py": ("tests/core/test_digest.py",),
+    "core/json_input.py": ("tests/core/test_digest.py",),
     "core/redaction.py": ("tests/core/test_redaction.py",),
     "engine/committer.py": ("tests/engine/test_committer.py",),
     "engine/isolation.py": ("tests/engine/test_committer.py", "tests/engine/test_effect_faults.py"),

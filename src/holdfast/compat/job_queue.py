@@ -272,7 +272,7 @@ class IdempotentJobQueue(JobQueue):
 
         def rule(job: Job) -> Path:
             with self.store.transaction() as transaction:
-                [answer] = transaction.jobs.rule([(job, command(job))], actor=operator or self.worker, reason=reason)
+                [answer] = transaction.rulings.rule([(job, command(job))], actor=operator or self.worker, reason=reason)
                 if isinstance(answer, Refused) and answer.code == "grant_required":
                     step = f"Release it: `{release_commands(transaction, job)[0]}`"
                     answer = msgspec.structs.replace(answer, next_step=step)

@@ -175,7 +175,7 @@ class EntryMover:
                     return found
                 job = found
             if job.state is JobState.FAILED:
-                transaction.jobs.rule([(job, Retry(job.run_at))], actor=self.worker, reason="retried by its log")
+                transaction.rulings.rule([(job, Retry(job.run_at))], actor=self.worker, reason="retried by its log")
                 job = transaction.jobs.get(job.job_id)
             if job.state is not JobState.PENDING:
                 return job

@@ -29,8 +29,9 @@ from holdfast.console.security.headers import add_headers
 from holdfast.console.security.login import Login
 from holdfast.console.settings import ConsoleSettings
 from holdfast.console.templating import environment
-from holdfast.core.digest import canonical, loads
+from holdfast.core.digest import canonical
 from holdfast.core.errors import GovernanceError, HoldfastError
+from holdfast.core.json_input import loads
 from holdfast.engine.ledger import Ledger
 from holdfast.store import Store
 

@@ -196,7 +196,7 @@ def perform(
 
 def _ruling(job: Job, command: object, actor: str, reason: str) -> RuleTask:
     def rule(transaction: Transaction) -> Move | Refused:
-        return transaction.jobs.rule([(job, command)], actor=actor, reason=reason)[0]
+        return transaction.rulings.rule([(job, command)], actor=actor, reason=reason)[0]
 
     return RuleTask(job, rule, actor=actor)
 

@@ -14,17 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.core.commands import (
-    Beat,
-    Claim,
-    Commit,
-    Complete,
-    Fail,
-    Finish,
-    GiveBack,
-    Start,
-    Submit,
-)
+from holdfast.core.commands import Claim, Complete, Fail, GiveBack, Submit
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
 from holdfast.core.machines import (
@@ -103,7 +93,7 @@ _GUARDS: dict[type, Callable[[Any, Any, datetime], Answer]] = {}
 def decide(record: object, command: object, now: datetime) -> Answer:
     """Return the move that a command makes on a record at a time, or why it is refused."""
     if type(command) not in _GUARDS:
-        from holdfast.core import rulings  # noqa: F401, PLC0415 - it registers the guards of what no worker does
+        from holdfast.core import rulings, stepwise  # noqa: F401, PLC0415 - they register what most jobs never need
     return _GUARDS[type(command)](record, command, now)
 
 
@@ -144,7 +134,7 @@ def _claim(job: Job, command: Claim, now: datetime) -> Answer:
 # Guards of an attempt
 
 
-def _held(execution: Execution, event: str, token: int, now: datetime) -> Refused | None:
+def not_held(execution: Execution, event: str, token: int, now: datetime) -> Refused | None:
     """Refuse unless the token is the current one of an unexpired lease, and the status allows the event."""
     if token != execution.lease_token:
         return Refused("lease_lost", f"{token} is not the current lease token of execution {execution.exec_id}")
@@ -156,53 +146,18 @@ def _held(execution: Execution, event: str, token: int, now: datetime) -> Refuse
     return None
 
 
-@guards(Start)
-def _start(attempt: Attempt, command: Start, now: datetime) -> Answer:
-    refused = _held(attempt.execution, "start", command.token, now)
-    if refused:
-        return refused
-    return Move(steps=(_execution_step(attempt, "start"),), token=command.token, lease_live=True)
-
-
-@guards(Commit)
-def _commit(attempt: Attempt, command: Commit, now: datetime) -> Answer:
-    refused = _held(attempt.execution, "commit", command.token, now)
-    if refused:
-        return refused
-    steps = (_execution_step(attempt, "commit"),)
-    return Move(steps=steps, token=command.token, lease_live=True, result=command.result)
-
-
-@guards(Finish)
-def _finish(attempt: Attempt, command: Finish, now: datetime) -> Answer:
-    execution = attempt.execution
-    if command.token is not None and command.token != execution.lease_token:
-        return Refused("lease_lost", f"{command.token} is not the current lease token of execution {execution.exec_id}")
-    if execution.status == ExecutionStatus.DONE:
-        return Move()
-    if not EXECUTION.allows("finish", execution.status):
-        return wrong_state(EXECUTION, execution.exec_id, "finish", execution.status)
-    if command.token is None and execution.lease_expires_at > now:
-        until = execution.lease_expires_at.isoformat()
-        return Refused("lease_live", f"the lease of execution {execution.exec_id} is valid until {until}")
-    # After the commit boundary no effect can be applied twice, so the worker may finish after its lease has expired.
-    steps = (_execution_step(attempt, "finish"), job_step(attempt.job, "succeed"))
-    live = False if command.token is None else None
-    return Move(steps=steps, token=execution.lease_token, lease_live=live)
-
-
 @guards(Complete)
 def _complete(attempt: Attempt, command: Complete, now: datetime) -> Answer:
-    refused = _held(attempt.execution, "complete", command.token, now)
+    refused = not_held(attempt.execution, "complete", command.token, now)
     if refused:
         return refused
-    steps = (_execution_step(attempt, "complete"), job_step(attempt.job, "succeed"))
+    steps = (execution_step(attempt, "complete"), job_step(attempt.job, "succeed"))
     return Move(steps=steps, token=command.token, lease_live=True, result=command.result)
 
 
 @guards(Fail)
 def _fail(attempt: Attempt, command: Fail, now: datetime) -> Answer:
-    refused = _held(attempt.execution, "abort", command.token, now)
+    refused = not_held(attempt.execution, "abort", command.token, now)
     if refused:
         return refused
     job = attempt.job
@@ -229,7 +184,7 @@ def _fail(attempt: Attempt, command: Fail, now: datetime) -> Answer:
 
 @guards(GiveBack)
 def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
-    refused = _held(attempt.execution, "abort", command.token, now)
+    refused = not_held(attempt.execution, "abort", command.token, now)
     if refused:
         return refused
     return aborted(
@@ -244,19 +199,6 @@ def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
     )
 
 
-@guards(Beat)
-def _beat(attempt: Attempt, command: Beat, now: datetime) -> Answer:
-    execution = attempt.execution
-    if command.token != execution.lease_token:
-        return Refused("lease_lost", f"{command.token} is not the current lease token of execution {execution.exec_id}")
-    if execution.status in EXECUTION.final:
-        return Refused("wrong_state", f"execution {execution.exec_id} has ended: it is {execution.status}")
-    if execution.lease_expires_at <= now:
-        expired = execution.lease_expires_at.isoformat()
-        return Refused("lease_expired", f"the lease of execution {execution.exec_id} expired at {expired}")
-    return Move(token=command.token, lease_live=True)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Steps
 
@@ -266,6 +208,7 @@ def _birth(machine: Machine, event: str) -> Step:
 
 
 def job_step(job: Job, event: str) -> Step:
+    """Return the step that an event takes from the state of a job."""
     return record_step(JOB, job.job_id, event, job.state, job.version)
 
 
@@ -274,10 +217,11 @@ def aborted(attempt: Attempt, event: str, **values: Any) -> Move:
     if attempt.execution.cancel_asked_at is not None:
         ended = {"quarantine_code": CANCELLED, "error_code": values["error_code"] or CANCELLED}
         event, values = "cancel", values | ended | {"run_at": None, "excused": False}
-    return Move(steps=(_execution_step(attempt, "abort"), job_step(attempt.job, event)), **values)
+    return Move(steps=(execution_step(attempt, "abort"), job_step(attempt.job, event)), **values)
 
 
-def _execution_step(attempt: Attempt, event: str) -> Step:
+def execution_step(attempt: Attempt, event: str) -> Step:
+    """Return the step that an event takes from the status of an attempt's execution."""
     execution = attempt.execution
     return record_step(EXECUTION, execution.exec_id, event, execution.status, execution.version)
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 import msgspec
 
 from holdfast.core.digest import digest
-from holdfast.core.errors import InvalidStateTransitionError, MachineError
+from holdfast.core.errors import InvalidStateTransitionError, MachineError, invariant
 
 NOTHING = "∅"  # the source of a new record in texts for people; None in code and NULL in SQL
 
@@ -68,11 +68,14 @@ class Path(msgspec.Struct, frozen=True):
 class Machine:
     """A declared machine; paths are found by event and source, or by source and target."""
 
-    def __init__(self, name: str, rows: Iterable[Row], *, final: Iterable[str]) -> None:
+    def __init__(
+        self, name: str, rows: Iterable[Row], *, final: Iterable[str], names: Iterable[str] | None = None
+    ) -> None:
         self.name = name
         self.final = frozenset(map(str, final))
         self.paths = tuple(_path(row) for row in rows if row.machine == name)
         self.states = _states_in_order(self.paths)
+        invariant(names is None or set(names) == set(self.states), f"the states of {name} differ from its table")
         self.edges = tuple(dict.fromkeys(edge for path in self.paths for edge in path.edges))
         self._by_event = {(path.event, path.source): path for path in self.paths}
         self._by_ends = {(path.source, path.target): path for path in self.paths}

@@ -8,7 +8,6 @@ Invariants: JOB has eight edges and no more; ENTRY (`core.entries`) is JOB seen 
 
 from enum import StrEnum
 
-from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine, Row, Rule
 
 
@@ -151,15 +150,15 @@ TABLE = (
     Row("SETTING", "remove", "active → removed"),
 )
 
-JOB = Machine("JOB", TABLE, final={JobState.SUCCEEDED, JobState.QUARANTINED})
-EXECUTION = Machine("EXECUTION", TABLE, final={ExecutionStatus.DONE, ExecutionStatus.ABORTED})
-REQUEST = Machine("REQUEST", TABLE, final={RequestState.REQUESTED})
-GRANT = Machine("GRANT", TABLE, final={GrantState.CONSUMED, GrantState.REVOKED, GrantState.EXPIRED})
-PROCEDURE = Machine("PROCEDURE", TABLE, final={ProcedureState.DONE})
-STEP = Machine("STEP", TABLE, final={StepState.UNDONE})
-VALUE = Machine("VALUE", TABLE, final={ValueState.SUPERSEDED, ValueState.RETIRED})
-SWITCH = Machine("SWITCH", TABLE, final={SwitchState.OFF})
-SETTING = Machine("SETTING", TABLE, final={SettingState.REPLACED, SettingState.REMOVED})
+JOB = Machine("JOB", TABLE, names=JobState, final={JobState.SUCCEEDED, JobState.QUARANTINED})
+EXECUTION = Machine("EXECUTION", TABLE, names=ExecutionStatus, final={ExecutionStatus.DONE, ExecutionStatus.ABORTED})
+REQUEST = Machine("REQUEST", TABLE, names=RequestState, final={RequestState.REQUESTED})
+GRANT = Machine("GRANT", TABLE, names=GrantState, final={GrantState.CONSUMED, GrantState.REVOKED, GrantState.EXPIRED})
+PROCEDURE = Machine("PROCEDURE", TABLE, names=ProcedureState, final={ProcedureState.DONE})
+STEP = Machine("STEP", TABLE, names=StepState, final={StepState.UNDONE})
+VALUE = Machine("VALUE", TABLE, names=ValueState, final={ValueState.SUPERSEDED, ValueState.RETIRED})
+SWITCH = Machine("SWITCH", TABLE, names=SwitchState, final={SwitchState.OFF})
+SETTING = Machine("SETTING", TABLE, names=SettingState, final={SettingState.REPLACED, SettingState.REMOVED})
 
 MACHINES = {
     machine.name: machine for machine in (JOB, EXECUTION, REQUEST, GRANT, PROCEDURE, STEP, VALUE, SWITCH, SETTING)
@@ -172,17 +171,3 @@ COMMITTED = frozenset({ExecutionStatus.COMMITTED, ExecutionStatus.DONE})
 """Executions past the commit boundary. A job has at most one."""
 
 EXEC_IDS = 1_000_000  # exec_id = job_id * EXEC_IDS + attempt
-
-
-for _machine, _names in (
-    (JOB, JobState),
-    (EXECUTION, ExecutionStatus),
-    (REQUEST, RequestState),
-    (GRANT, GrantState),
-    (PROCEDURE, ProcedureState),
-    (STEP, StepState),
-    (VALUE, ValueState),
-    (SWITCH, SwitchState),
-    (SETTING, SettingState),
-):
-    invariant(set(_machine.states) == set(_names), f"the states of {_machine.name} differ from its table")

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import HoldfastError, RegistryError
+from holdfast.core.errors import HoldfastError, RefusedError
 from holdfast.engine.committer import Committer
 from holdfast.engine.operations import Call
 from holdfast.engine.submit import KnownOperations, keyed, prepare
@@ -77,7 +77,7 @@ class OpenedLedger:
         while True:
             try:
                 return write(self.prepared(calls, transaction, confirmed))
-            except RegistryError as error:
+            except RefusedError as error:
                 if not self.known.learn(error):
                     raise
                 confirmed.add(error.context["operation"])

@@ -81,7 +81,7 @@ def revoke(ledger: Ledger, job_id: int, *, actor: str, reason: str) -> JobState:
 def rule(ledger: Ledger, job: Job, command: object, *, actor: str, reason: str | None) -> JobState:
     """Apply a command to a job as it was read; return its state. See `Ledger.rule`."""
     _require_signature(actor, reason)
-    ruling = RuleTask(job, lambda tx: tx.jobs.rule([(job, command)], actor=actor, reason=reason)[0], actor=actor)
+    ruling = RuleTask(job, lambda tx: tx.rulings.rule([(job, command)], actor=actor, reason=reason)[0], actor=actor)
     return _ruled(ledger, ruling)
 
 

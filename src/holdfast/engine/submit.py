@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.digest import Json
-from holdfast.core.errors import ArgumentsError, RegistryError, UnknownOperationError
+from holdfast.core.errors import ArgumentsError, RefusedError, UnknownOperationError
 from holdfast.core.guarded import guarded
 from holdfast.engine.operations import Call, Operation, Operations
 from holdfast.store import Declared, Store, Submission
@@ -41,7 +41,7 @@ class KnownOperations:
         wanted = self.in_force.get(name) if version is None else None
         return self.handlers.get(name, wanted) if wanted and wanted in self.handlers.versions(name) else None
 
-    def learn(self, error: RegistryError) -> bool:
+    def learn(self, error: RefusedError) -> bool:
         """Keep which version a registry says is in force; return whether that was new."""
         name, version = error.context.get("operation"), error.context.get("in_force")
         if not isinstance(name, str) or not isinstance(version, str) or self.in_force.get(name) == version:

@@ -18,28 +18,13 @@ from holdfast.store import Clock
 
 BETWEEN = "after_commit_before_done"
 
-POINTS = {
-    "during_submit": "the jobs are written, and not yet durable",
-    "after_submit": "the jobs are durable, and the caller never gets the receipt",
-    "during_claim": "the leases are written, and not yet durable",
-    "after_claim": "the leases are durable, and the worker never gets them",
-    "before_commit": "the completion and its effects are written, and not yet durable",
-    "after_commit": "the completion is durable, and the worker never gets the answer",
-    BETWEEN: "the execution is COMMITTED with its effects, and not yet DONE",
-    "during_failure": "the end of a failed attempt is written, and not yet durable",
-    "after_failure": "the end of a failed attempt is durable, and the worker never gets the answer",
-    "during_ruling": "a ruling is written, and not yet durable",
-    "after_ruling": "a ruling is durable, and its caller never gets the answer",
-    "during_recovery": "attempts with expired leases are ended, and not yet durable",
-    "after_recovery": "attempts with expired leases are ended, and the reaper never gets the answer",
-}
-"""The points at which a test can plan a crash."""
-
 
 class Crash(BaseException):
     """A planned crash at a point. Only the test or the simulation that planned it may catch it."""
 
     def __init__(self, point: str) -> None:
+        from holdfast.engine.crash_points import POINTS  # noqa: PLC0415 - only where a crash is planned
+
         super().__init__(f"a planned crash at {point}: {POINTS.get(point, 'a point of its own')}")
         self.point = point
 
@@ -60,5 +45,5 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     new_name: Callable[[], str] = lambda: uuid4().hex[:12]
     randomness: random.Random = msgspec.field(default_factory=random.Random)
     monotonic: Callable[[], float] = time.monotonic
-    reach: Callable[[str], None] = nothing  # called at each of POINTS
+    reach: Callable[[str], None] = nothing  # called at each of `crash_points.POINTS`
     planned: Callable[[str], bool] = _never  # is a task run in two transactions, so that it passes this point?

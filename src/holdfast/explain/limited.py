@@ -5,7 +5,8 @@ Invariants: everything is read from the snapshot of the view; nothing here write
 
 import shlex
 
-from holdfast.core.limits import KEY, KIND, RATE, Tokens, rate_text, rule_of
+from holdfast.core.limit_texts import rate_text
+from holdfast.core.limits import KEY, KIND, RATE, Tokens, rule_of
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.explain.view import JobView, counted, moment_text
 

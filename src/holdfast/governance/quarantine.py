@@ -291,7 +291,7 @@ def add(
         with store.transaction() as transaction:
             job = transaction.jobs.get(job_id)
             require_version(job, version)
-            [answer] = transaction.jobs.rule([(job, Quarantine(code, why))], actor=who, reason=why)
+            [answer] = transaction.rulings.rule([(job, Quarantine(code, why))], actor=who, reason=why)
             if isinstance(answer, Refused):
                 error = StateTransitionRaceError if answer.code == "race" else InvalidStateTransitionError
                 context = {"job_id": job_id, "refusal": answer.code}

@@ -257,7 +257,7 @@ def _would_move(reading: Reading, job: Job, operator: str) -> bool:
 
 def move_released(transaction: Transaction, job: Job, command: Release, move_id: str) -> Move:
     """Release a job under a grant that the move has consumed, and return the move; raise if it cannot be released."""
-    [answer] = transaction.jobs.rule(
+    [answer] = transaction.rulings.rule(
         [(job, command)], actor=command.operator, reason=command.reason, move_id=move_id, grant_id=command.grant_id
     )
     if isinstance(answer, Refused):

@@ -249,7 +249,7 @@ class _Admission:
         reason = f"the record is {_status(job)}"
         if job.state == JobState.FAILED:
             replay = Replay(BACKFILL if self._listed else INCIDENT, run_at=self._transaction.now())
-            [answer] = self._transaction.jobs.rule([(job, replay)], actor=self._actor, reason=ANNOUNCED_AGAIN)
+            [answer] = self._transaction.rulings.rule([(job, replay)], actor=self._actor, reason=ANNOUNCED_AGAIN)
             self._moved.append((job, answer))
             refusal = answer.message if isinstance(answer, Refused) else None
             reason = f"the failed record was not retried: {refusal}" if refusal else "the failed record is retried"
@@ -297,7 +297,7 @@ class _Admission:
             for before, unit in followed
             if jobs[before.job_id].state in (JobState.PENDING, JobState.FAILED)
         ]
-        answers = self._transaction.jobs.rule(taken_out, actor=self._actor, reason="a later write was announced")
+        answers = self._transaction.rulings.rule(taken_out, actor=self._actor, reason="a later write was announced")
         self._moved += zip((job for job, _ in taken_out), answers, strict=True)
         for before, _ in followed:
             if jobs[before.job_id].state == JobState.RUNNING:

@@ -232,7 +232,7 @@ class Drain:
                 (job, Quarantine(str(reason_of(None, job.last_error_code)), job.last_error_message))
                 for job in permanent
             ]
-            answers = transaction.jobs.rule(rulings, actor=self._actor, reason=why)
+            answers = transaction.rulings.rule(rulings, actor=self._actor, reason=why)
             at = transaction.now()
         done: set[int] = set()
         for job, answer in zip(permanent, answers, strict=True):

@@ -18,8 +18,9 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from holdfast.core.digest import Json, loads
+from holdfast.core.digest import Json
 from holdfast.core.errors import InputError
+from holdfast.core.json_input import loads
 from holdfast.core.records import time_text
 from holdfast.nodd.dataset import Datasets, Match
 

@@ -20,8 +20,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import msgspec
 
-from holdfast.core.digest import loads
 from holdfast.core.errors import ExtraMissingError, InputError, StoreUnavailableError
+from holdfast.core.json_input import loads
 from holdfast.nodd.notices import BODY_BYTES_MAX
 
 Fetch = Callable[[str], bytes]

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.errors import ArgumentsError, LimitInvalidError
-from holdfast.core.limits import KEY, OPERATION, Limit, checked, limit_of
+from holdfast.core.limit_texts import checked, limit_of
+from holdfast.core.limits import KEY, OPERATION, Limit
 from holdfast.engine.operations import Operation
 from holdfast.store.requests import Declared
 from holdfast.store.transaction import Transaction

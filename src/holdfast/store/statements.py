@@ -15,45 +15,19 @@ import msgspec
 
 from holdfast.core.errors import invariant
 
-# A time of PostgreSQL in the text format that both databases hash.
-TIME_TEXT = """to_char(g.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
-# What {now}, {greatest}, {each}, {number}, {at_text} and {ordered} of the shared statements are on each database.
-IDIOMS = {
-    "sqlite": {
-        "now": ":now", "greatest": "max", "each": "json_each", "ordered": "CROSS", "number": "value", "at_text": "g.at",
-    },
-    "postgres": {
-        "now": "coalesce(:now, statement_timestamp())", "greatest": "greatest", "each": "json_array_elements_text",
-        "ordered": "INNER", "number": "value::bigint", "at_text": TIME_TEXT,
-    },
-}  # fmt: skip
-
 TRIGGERS = "triggers.sql"  # generated: see store.generate
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
 _GENERATED = re.compile(r"^-- (function|trigger|view): (.+)$", re.MULTILINE)
 _WORD = re.compile(r"\{(\w+)\}")
-_PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)\b")
 
 
-# The placeholders such as {job_columns}: the fields of a record in their order, each with the alias of its table.
+# The placeholders such as {job_columns}: the fields of a record in their order, each with the alias of its table. Those
+# of records that no job needs are in `store.columns`.
 COLUMNS = {
     "job_columns": ("records:Job", "j"),
     "execution_columns": ("records:Execution", "e"),
     "current_attempt": ("records:Execution", "j"),
-    "journal_columns": ("records:JournalRow", "g"),
-    "seal_columns": ("seals:Seal", "s"),
-    "archive_columns": ("seals:Archive", "a"),
-    "grant_columns": ("governed:Grant", "g"),
-    "lease_columns": ("governed:NamedLease", "l"),
-    "run_columns": ("governed:ProcedureRun", "p"),
-    "step_columns": ("governed:PerformedStep", "t"),
-    "switch_columns": ("governed:Switch", "w"),
-    "setting_columns": ("governed:Setting", "s"),
-    "approver_columns": ("governed:Approver", "a"),
-    "evidence_columns": ("governed:Evidence", "v"),
-    "collection_columns": ("governed:Collection", "c"),
-    "value_columns": ("governed:RegistryValue", "v"),
 }
 
 
@@ -74,8 +48,8 @@ CURRENT_ATTEMPT = {
 
 @cache
 def columns(name: str) -> str:
-    """Return the columns for a placeholder of COLUMNS; the record is imported on first use."""
-    home, alias = COLUMNS[name]
+    """Return the columns for a placeholder; the record is imported on first use."""
+    home, alias = COLUMNS[name] if name in COLUMNS else import_module("holdfast.store.columns").MORE_COLUMNS[name]
     module, record = home.split(":")
     fields = getattr(import_module(f"holdfast.core.{module}"), record).__struct_fields__
     if name == "current_attempt":
@@ -84,10 +58,11 @@ def columns(name: str) -> str:
 
 
 class Statements(Mapping[str, tuple[str, ...]]):
-    """Statements by name; the placeholders of a statement are replaced when it is first used."""
+    """Statements by name; their placeholders, columns and the idioms of a database, are replaced on first use."""
 
     def __init__(self, dialect: str, texts: Mapping[str, str]) -> None:
-        self._idioms, self._texts = IDIOMS[dialect], texts
+        self._idioms: dict[str, str] = import_module(f"holdfast.store.{dialect}.idioms").IDIOMS
+        self._texts = texts
         self._filled: dict[str, tuple[str, ...]] = {}
 
     def __getitem__(self, name: str) -> tuple[str, ...]:
@@ -137,9 +112,3 @@ def generated(dialect: str, kind: str) -> dict[str, str]:
     parts = _GENERATED.split(files(f"holdfast.store.{dialect}").joinpath(TRIGGERS).read_text(encoding="utf-8"))[1:]
     found = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     return {name: text.strip().removesuffix(";") for of_kind, name, text in found if of_kind == kind}
-
-
-@cache
-def pyformat(sql: str) -> str:
-    """Return a statement with psycopg's placeholders in place of `:name`."""
-    return _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%"))

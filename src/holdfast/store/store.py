@@ -84,7 +84,7 @@ class Store(ABC, Generic[Connection]):
                 transaction = self.transactions(self, connection)
                 yield transaction
                 if transaction.freed:
-                    transaction.limits.admit()
+                    transaction.slots.admit()
                 self._commit_or_say(connection)
             except BaseException:
                 sound = self._rolled_back(connection)

@@ -6,11 +6,11 @@ is first used, so that a process loads only the modules that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from holdfast.store.requests import Declared, Effect
 
@@ -18,53 +18,66 @@ if TYPE_CHECKING:
     from holdfast.store.store import Store
     from holdfast.store.verbs import typed
 
-Verbs_co = TypeVar("Verbs_co", covariant=True)
+Reads_co = TypeVar("Reads_co", covariant=True)
+Writes_co = TypeVar("Writes_co", covariant=True)
 
 
-class Group(Generic[Verbs_co]):
-    """A group of verbs, imported and created for its transaction when it is first used."""
+class Group(Generic[Reads_co, Writes_co]):
+    """A group of verbs: `…Reads` for a Reading, `…Writes` for a Transaction, imported and created on first use."""
 
-    def __init__(self, home: str) -> None:
-        self._module, self._class = home.split(":")
-        self._verbs: Callable[[Reading], Verbs_co] | None = None
+    def __init__(self, prefix: str, module: str | None = None) -> None:
+        self._prefix = prefix  # of the names of its classes
+        self._module = module  # None: it has the name of the group
+        self._classes: tuple[Any, ...] = ()
 
     def __set_name__(self, _owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, session: Reading, _owner: type | None = None) -> Verbs_co:
-        if self._verbs is None:
-            self._verbs = getattr(import_module(f"holdfast.store.verbs.{self._module}"), self._class)
-        verbs = session.__dict__[self._name] = self._verbs(session)  # the next access finds this, not the descriptor
+    @overload
+    def __get__(self, session: Transaction, _owner: type | None = None) -> Writes_co: ...
+
+    @overload
+    def __get__(self, session: Reading, _owner: type | None = None) -> Reads_co: ...
+
+    def __get__(self, session: Reading, _owner: type | None = None) -> Any:
+        if not self._classes:
+            found = vars(import_module(f"holdfast.store.verbs.{self._module or self._name}"))
+            reads = found.get(f"{self._prefix}Reads")
+            self._classes = reads, found.get(f"{self._prefix}Writes", reads)
+        # The next access finds this, not the descriptor.
+        verbs = session.__dict__[self._name] = self._classes[session.writes](session)
         return verbs
 
 
 class Reading:
     """A consistent view of the ledger."""
 
-    jobs: Group[typed.JobReads] = Group("jobs:JobReads")
-    executions: Group[typed.ExecutionReads] = Group("executions:ExecutionReads")
-    journal: Group[typed.JournalReads] = Group("journal:JournalReads")
-    lists: Group[typed.Lists] = Group("lists:Lists")
-    counts: Group[typed.CountReads] = Group("counts:CountReads")
-    queues: Group[typed.QueueReads] = Group("queues:QueueReads")
-    operations: Group[typed.OperationReads] = Group("operations:OperationReads")
-    settings: Group[typed.SettingReads] = Group("settings:SettingReads")
-    grants: Group[typed.GrantReads] = Group("grants:GrantReads")
-    leases: Group[typed.LeaseReads] = Group("leases:LeaseReads")
-    runs: Group[typed.RunReads] = Group("runs:RunReads")
-    switches: Group[typed.SwitchReads] = Group("switches:SwitchReads")
-    configuration: Group[typed.ConfigurationReads] = Group("configuration:ConfigurationReads")
-    notes: Group[typed.NoteReads] = Group("notes:NoteReads")
-    limits: Group[typed.LimitReads] = Group("limits:LimitReads")
-    schedules: Group[typed.ScheduleReads] = Group("schedules:ScheduleReads")
-    flow: Group[typed.FlowReads] = Group("flow:FlowReads")
-    registry: Group[typed.RegistryReads] = Group("registry:RegistryReads")
-    replay: Group[typed.ReplayReads] = Group("replay:ReplayReads")
-    quarantine: Group[typed.QuarantineReads] = Group("quarantine:QuarantineReads")
-    retention: Group[typed.RetentionReads] = Group("retention:RetentionReads")
-    seals: Group[typed.SealReads] = Group("seals:SealReads")
-    maintenance: Group[typed.MaintenanceReads] = Group("maintenance:MaintenanceReads")
-    portable: Group[typed.PortableReads] = Group("portable:PortableReads")
+    writes = False
+    jobs: Group[typed.JobReads, typed.JobWrites] = Group("Job")
+    executions: Group[typed.ExecutionReads, typed.ExecutionWrites] = Group("Execution")
+    journal: Group[typed.JournalReads, typed.JournalReads] = Group("Journal")
+    lists: Group[typed.ListReads, typed.ListReads] = Group("List")
+    counts: Group[typed.CountReads, typed.CountWrites] = Group("Count")
+    queues: Group[typed.QueueReads, typed.QueueWrites] = Group("Queue")
+    operations: Group[typed.OperationReads, typed.OperationWrites] = Group("Operation")
+    settings: Group[typed.SettingReads, typed.SettingWrites] = Group("Setting")
+    grants: Group[typed.GrantReads, typed.GrantWrites] = Group("Grant")
+    leases: Group[typed.LeaseReads, typed.LeaseWrites] = Group("Lease")
+    runs: Group[typed.RunReads, typed.RunWrites] = Group("Run")
+    switches: Group[typed.SwitchReads, typed.SwitchWrites] = Group("Switch")
+    configuration: Group[typed.ConfigurationReads, typed.ConfigurationWrites] = Group("Configuration")
+    notes: Group[typed.NoteReads, typed.NoteWrites] = Group("Note")
+    limits: Group[typed.LimitReads, typed.LimitWrites] = Group("Limit")
+    slots: Group[typed.SlotReads, typed.SlotWrites] = Group("Slot")
+    schedules: Group[typed.ScheduleReads, typed.ScheduleWrites] = Group("Schedule")
+    flow: Group[typed.FlowReads, typed.FlowWrites] = Group("Flow")
+    registry: Group[typed.RegistryReads, typed.RegistryWrites] = Group("Registry")
+    replay: Group[typed.ReplayReads, typed.ReplayWrites] = Group("Replay")
+    quarantine: Group[typed.QuarantineReads, typed.QuarantineReads] = Group("Quarantine")
+    retention: Group[typed.RetentionReads, typed.RetentionWrites] = Group("Retention")
+    seals: Group[typed.SealReads, typed.SealWrites] = Group("Seal")
+    maintenance: Group[typed.MaintenanceReads, typed.MaintenanceWrites] = Group("Maintenance")
+    portable: Group[typed.PortableReads, typed.PortableWrites] = Group("Portable")
 
     def __init__(self, store: Store[Any], connection: Any) -> None:
         self.store = store
@@ -102,32 +115,13 @@ class Reading:
 class Transaction(Reading):
     """One transaction of the ledger."""
 
-    jobs: Group[typed.JobWrites] = Group("jobs:JobWrites")
-    executions: Group[typed.ExecutionWrites] = Group("executions:ExecutionWrites")
-    turns: Group[typed.TurnWrites] = Group("turns:TurnWrites")
-    recovery: Group[typed.RecoveryWrites] = Group("recovery:RecoveryWrites")
-    counts: Group[typed.CountWrites] = Group("counts:CountWrites")
-    queues: Group[typed.QueueWrites] = Group("queues:QueueWrites")
-    workers: Group[typed.WorkerWrites] = Group("workers:WorkerWrites")
-    operations: Group[typed.OperationWrites] = Group("operations:OperationWrites")
-    settings: Group[typed.SettingWrites] = Group("settings:SettingWrites")
-    grants: Group[typed.GrantWrites] = Group("grants:GrantWrites")
-    leases: Group[typed.LeaseWrites] = Group("leases:LeaseWrites")
-    runs: Group[typed.RunWrites] = Group("runs:RunWrites")
-    switches: Group[typed.SwitchWrites] = Group("switches:SwitchWrites")
-    configuration: Group[typed.ConfigurationWrites] = Group("configuration:ConfigurationWrites")
-    notes: Group[typed.NoteWrites] = Group("notes:NoteWrites")
-    limits: Group[typed.LimitWrites] = Group("limits:LimitWrites")
-    schedules: Group[typed.ScheduleWrites] = Group("schedules:ScheduleWrites")
-    parking: Group[typed.ParkingWrites] = Group("parking:ParkingWrites")
-    flow: Group[typed.FlowWrites] = Group("flow:FlowWrites")
-    fair: Group[typed.FairWrites] = Group("fair:FairWrites")
-    registry: Group[typed.RegistryWrites] = Group("registry:RegistryWrites")
-    replay: Group[typed.ReplayWrites] = Group("replay:ReplayWrites")
-    retention: Group[typed.RetentionWrites] = Group("retention:RetentionWrites")
-    seals: Group[typed.SealWrites] = Group("seals:SealWrites")
-    maintenance: Group[typed.MaintenanceWrites] = Group("maintenance:MaintenanceWrites")
-    portable: Group[typed.PortableWrites] = Group("portable:PortableWrites")
+    writes = True
+    turns: Group[Never, typed.TurnWrites] = Group("Turn")
+    rulings: Group[Never, typed.RulingWrites] = Group("Ruling")
+    recovery: Group[Never, typed.RecoveryWrites] = Group("Recovery")
+    workers: Group[Never, typed.WorkerWrites] = Group("Worker")
+    parking: Group[Never, typed.ParkingWrites] = Group("Parking")
+    fair: Group[Never, typed.FairWrites] = Group("Fair")
 
     def __init__(self, store: Store[Any], connection: Any) -> None:
         super().__init__(store, connection)

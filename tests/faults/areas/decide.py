@@ -7,6 +7,7 @@ from holdfast.model.guards import AUTOMATIC, BUDGETED, KEEPS, LOST, SPENT
 from tests.faults.seeded import Broken, Patch, SeededFault
 
 FILE = "core/decide.py"
+STEPWISE = ("_start", "_commit", "_finish", "_beat")
 RULINGS = ("_replay", "_put_back", "_take_out", "_expire", "_revoke")
 NEVER = "if False:"
 TESTS = ("tests/core/test_decide.py",)
@@ -21,9 +22,11 @@ def _broken(invariant: str) -> Broken:
 
 
 def _file(function: str) -> str:
-    """Return where a guard is: those of governance have a module of their own, and those of what no worker does."""
+    """Return where a guard is: those of governance, of rulings and of single steps have modules of their own."""
     if function in RULINGS:
         return "core/rulings.py"
+    if function in STEPWISE:
+        return "core/stepwise.py"
     return "core/governed.py" if function.endswith("_event") or function == "_release" else FILE
 
 
@@ -127,14 +130,14 @@ ATTEMPTS = (
     _guard(
         "token_not_compared",
         "A worker's move is accepted under any token.",
-        "_held",
+        "not_held",
         "lease_lost",
         "if token != execution.lease_token:",
     ),
     _guard(
         "expired_lease_accepted",
         "A worker's move is accepted after its lease has expired.",
-        "_held",
+        "not_held",
         "lease_expired",
         "if execution.lease_expires_at <= now:",
     ),

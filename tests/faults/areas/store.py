@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.faults.seeded import BOTH, Patch, SeededFault
 
-JOBS = "store/verbs/jobs.py"
+RULINGS = "store/verbs/rulings.py"
 AGREE = "tests/store/test_guards_agree.py"
 CLAIM = "tests/store/test_claim.py"
 LEASES = "tests/governance/test_leases.py"
@@ -243,7 +243,7 @@ ANSWERED = (
     SeededFault(
         id="store.lost_ruling_reported_as_done",
         meaning="A ruling that matched no row is answered as done.",
-        patches=(Patch(JOBS, "JobWrites.rule", "if i in lost else answer", "if False else answer"),),
+        patches=(Patch(RULINGS, "RulingWrites.rule", "if i in lost else answer", "if False else answer"),),
         tests=(f"{RULE}::test_a_job_that_changed_since_it_was_read_is_a_race_and_leaves_no_trace",),
         databases=BOTH,
     ),

@@ -262,7 +262,7 @@ def _end_open_leases(transaction: Transaction) -> tuple[int, int]:
     """End every open attempt; return how many expired, and how many were committed and are done now."""
     expired = finished = 0
     while transaction.portable.end_leases():  # a second time only if the clock was set back
-        while ended := transaction.executions.recover(actor=ACTOR, n=BATCH_LEASES):
+        while ended := transaction.recovery.recover(actor=ACTOR, n=BATCH_LEASES):
             for attempt, answer in ended:
                 if isinstance(answer, Refused):
                     raise SnapshotInvalidError(

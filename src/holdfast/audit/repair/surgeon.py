@@ -317,7 +317,7 @@ class Surgeon:
         self._transaction.maintenance.note(self._door, EVENT, **note)
 
     def _end_leases(self) -> None:
-        while ended := self._transaction.executions.recover(actor=self._who):
+        while ended := self._transaction.recovery.recover(actor=self._who):
             moved = [attempt for attempt, answer in ended if not isinstance(answer, Refused)]
             for attempt in moved:
                 exec_id = attempt.execution.exec_id

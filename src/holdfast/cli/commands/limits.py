@@ -11,7 +11,8 @@ from holdfast.cli.declare import argument, option
 from holdfast.cli.options import REASON_HELP, actor, word
 from holdfast.cli.output import Column
 from holdfast.core.errors import RecordNotFoundError
-from holdfast.core.limits import RATE, Limit, checked, limit_of, rate_text, rule_of
+from holdfast.core.limit_texts import checked, limit_of, rate_text
+from holdfast.core.limits import RATE, Limit, rule_of
 from holdfast.store import Store
 from holdfast.store.transaction import Reading
 

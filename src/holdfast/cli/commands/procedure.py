@@ -18,10 +18,11 @@ from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, actor, word
 from holdfast.cli.output import Column
-from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads
+from holdfast.core.digest import PAYLOAD_BYTES_MAX
 from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError, PayloadTooLargeError, SpecInvalidError
 from holdfast.core.governed import ProcedureRun
+from holdfast.core.json_input import loads
 from holdfast.core.machines import ProcedureState
 from holdfast.diagrams.run import FINE, PLAIN, run_lines
 from holdfast.engine.error_texts import error_message

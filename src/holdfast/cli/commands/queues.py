@@ -15,7 +15,8 @@ from holdfast.cli.declare import argument, option
 from holdfast.cli.options import actor
 from holdfast.cli.output import Column
 from holdfast.core.errors import InputError
-from holdfast.core.limits import Limit, checked, limit_of
+from holdfast.core.limit_texts import checked, limit_of
+from holdfast.core.limits import Limit
 from holdfast.core.machines import JobState
 from holdfast.core.records import time_text
 from holdfast.explain.values import row_value

@@ -11,8 +11,8 @@ from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import REASON_HELP, Operation, actor, word
 from holdfast.cli.output import Column
-from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
+from holdfast.core.json_input import loads
 from holdfast.core.records import time_text
 from holdfast.explain.values import row_value
 from holdfast.store.configuration import configuration

@@ -15,8 +15,8 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import word
-from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
+from holdfast.core.json_input import loads
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.operations import Call

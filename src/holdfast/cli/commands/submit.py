@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import Operation, actor, word
-from holdfast.core.digest import loads, payload_text
+from holdfast.core.digest import payload_text
 from holdfast.core.errors import InputError, PayloadTooLargeError
+from holdfast.core.json_input import loads
 from holdfast.core.machines import JOB
 from holdfast.core.protocol import ranked
 from holdfast.explain.times import due_moment

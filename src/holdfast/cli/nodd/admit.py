@@ -14,8 +14,8 @@ from holdfast.cli.declare import argument, option
 from holdfast.cli.nodd.options import Own, TelemetryTarget, prepared, reporting
 from holdfast.cli.options import actor
 from holdfast.cli.output import Column
-from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
+from holdfast.core.json_input import loads
 from holdfast.nodd import rejected as rejections
 from holdfast.nodd.admission import Admitted, FeedMessage
 from holdfast.nodd.admission import admit as admit_messages

@@ -11,7 +11,8 @@ from collections import Counter
 import msgspec
 
 from holdfast.console.views.links import job_list, path
-from holdfast.core.limits import RATE, Limit, rate_text, rule_of
+from holdfast.core.limit_texts import rate_text
+from holdfast.core.limits import RATE, Limit, rule_of
 from holdfast.core.machines import JobState
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.watch import WAITING_MAX, waiting_by_bucket

@@ -220,6 +220,8 @@ class _PooledExecution(_RemoteExecution):
 
 @functools.cache
 def _errors() -> dict[str, type[HoldfastError]]:
+    from holdfast.core import feature_errors  # noqa: F401, PLC0415 - their classes are found below
+
     kinds, found = [HoldfastError], dict[str, type[HoldfastError]]()
     while kinds:
         kind = kinds.pop()

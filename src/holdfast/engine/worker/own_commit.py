@@ -25,7 +25,7 @@ def completed_in(connection: Any, ledger: Ledger, attempt: Attempt, calls: Seque
     with ledger.store.borrowed(connection) as transaction:
         [answer] = transaction.executions.move([(attempt, complete)], actor=attempt.execution.lease_owner)
         if transaction.freed:
-            transaction.limits.admit()
+            transaction.slots.admit()
         if isinstance(answer, Refused):
             raise LeaseLostError(answer.message)
         ledger.submit_in(transaction, calls, attempt.job.job_id)

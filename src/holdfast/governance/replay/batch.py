@@ -75,7 +75,7 @@ class Batch:
         rulings: list[tuple[Job, object]] = [
             (job, Replay(self._terms.replay_reason, now + timedelta(seconds=n * apart_s))) for n, job in enumerate(jobs)
         ]
-        answers = self._transaction.jobs.rule(rulings, actor=self._actor, reason=self._move_reason)
+        answers = self._transaction.rulings.rule(rulings, actor=self._actor, reason=self._move_reason)
         moved: list[Job] = []
         for job, answer in zip(jobs, answers, strict=True):
             if isinstance(answer, Move):

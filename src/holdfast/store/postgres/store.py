@@ -32,6 +32,7 @@ from holdfast.core.errors import (
 from holdfast.store.effects import limit
 from holdfast.store.postgres.connection import LedgerConnection, arrays
 from holdfast.store.postgres.errors import first_line, translated, without_password
+from holdfast.store.postgres.idioms import pyformat
 from holdfast.store.postgres.schema import PostgresSchema
 from holdfast.store.postgres.session import (
     DATABASE,
@@ -51,7 +52,7 @@ from holdfast.store.postgres.session import (
 from holdfast.store.postgres.turn import TURN, turn_text
 from holdfast.store.postgres.watch import ListenWatch
 from holdfast.store.requests import Effect
-from holdfast.store.statements import pyformat, statements
+from holdfast.store.statements import statements
 from holdfast.store.store import Clock, Params, Watch
 from holdfast.store.transaction import Reading, Transaction
 

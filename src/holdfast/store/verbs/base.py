@@ -1,7 +1,7 @@
 """The base classes of all groups of verbs: they run the statements of one connection, and turn rows into records.
 
-Invariants: a record moves as `core.decide` says, matching id, state and version; a write that changes zero rows is a
-refusal; all writers write the rows of a batch in the same order, so that two batches cannot deadlock.
+Invariants: a write that changes zero rows is a refusal; all writers write the rows of a batch in the same order, so
+that two batches cannot deadlock.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.decide import Move, Refused, decide, step_of
+from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import invariant
-from holdfast.core.machine import Machine
 from holdfast.core.records import Attempt, Execution, Job
 from holdfast.store.rows import reader
 from holdfast.store.statements import encoded
@@ -82,25 +81,6 @@ class WritingVerbs(Verbs):
         invariant(len({row[0] for row in rows}) == len(rows), f"{name}: a batch has two moves of one record")
         ordered = encoded(sorted(rows, key=itemgetter(0)))
         return {row[0] for row in self._run(name, rows=ordered, **params)} if rows else set()
-
-    def _move_one(
-        self, statement: str, machine: Machine, record: object, command: object, label: str, /, **params: object
-    ) -> Move | Refused:
-        """Decide a command and write its move; `label` names the record in messages, `params` go to the statement."""
-        answer = decide(record, command, self._store.now())
-        if isinstance(answer, Refused):
-            return answer
-        step = step_of(answer, machine.name)
-        won = self._run(
-            statement,
-            source=step.source,
-            version=step.version,
-            state=step.target,
-            edges=step.edges,
-            event=step.event,
-            **params,
-        )
-        return answer if won else Refused("race", f"another process changed {label}; read it again")
 
 
 def redacted_move(answer: Move | Refused, known: dict[str, str]) -> Move | Refused:

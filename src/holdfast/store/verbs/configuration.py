@@ -10,7 +10,8 @@ from holdfast.core.decide import Move, Refused
 from holdfast.core.governed import Setting, SettingEvent
 from holdfast.core.machines import SETTING
 from holdfast.store.rows import reader
-from holdfast.store.verbs.base import Verbs, WritingVerbs, new_move_id
+from holdfast.store.verbs.base import Verbs, new_move_id
+from holdfast.store.verbs.moving import MovingVerbs
 
 _read_setting = reader(Setting)
 
@@ -33,7 +34,7 @@ class ConfigurationReads(Verbs):
         return [_read_setting(row, self._store.moment) for row in rows]
 
 
-class ConfigurationWrites(ConfigurationReads, WritingVerbs):
+class ConfigurationWrites(ConfigurationReads, MovingVerbs):
     """Sets, replaces and removes settings."""
 
     def set(self, kind: str, name: str, value: str, *, actor: str, reason: str) -> bool:

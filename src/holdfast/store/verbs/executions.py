@@ -1,7 +1,7 @@
-"""Verbs of executions: claim, move and recover sets of attempts, and extend their leases.
+"""Verbs of executions: claim and move sets of attempts, and extend their leases.
 
 Invariants: a worker's move matches id, owner, fencing token, status and lease; an attempt and its job are one row, so
-they move in one write; a write that changes zero rows is a refusal; only an attempt with an expired lease is recovered.
+they move in one write; a write that changes zero rows is a refusal.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class ExecutionReads(Verbs):
 
 
 class ExecutionWrites(ExecutionReads, WritingVerbs):
-    """Claims, moves and recovers attempts."""
+    """Claims and moves attempts."""
 
     def claim(self, lease: Lease) -> list[Attempt]:
         """Lease up to n due jobs, highest priority first; return an attempt with a fencing token for each."""
         if self._store.limited:
-            return self._session.limits.claim(lease)
+            return self._session.slots.claim(lease)
         if self._store.fair:
             return self._session.fair.claim(lease)
         # Without duplicates: each would claim n jobs.
@@ -66,7 +66,7 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         `limited`: they were chosen within the limits of the ledger.
         """
         won = self._lease("claim_these", lease, rows=encoded(sorted(set(job_ids))), limited=limited)
-        return won if won or limited else self._session.limits.claim_these(job_ids, lease)
+        return won if won or limited else self._session.slots.claim_these(job_ids, lease)
 
     def _lease(self, statement: str, lease: Lease, **which: object) -> list[Attempt]:
         return self._attempts(self._claim(statement, lease, **which), lease)
@@ -165,12 +165,12 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         }
         won = self._write("move_attempts", list(rows.values()), shapes=encoded(list(shapes)), **signature)
         if self._store.limited is not False:
-            self._session.limits.ended(completed | won)
+            self._session.slots.ended(completed | won)
         lost = {i for i, row in rows.items() if row[0] not in won} | {i for i in stale if isinstance(answers[i], Move)}
         if lost:
-            from holdfast.store.verbs.recovery import cancelled  # noqa: PLC0415 - most moves are written
-
-            for i, answer in cancelled(self, {i: moves[i] for i in lost}, actor=actor, reason=reason, now=now).items():
+            unwritten = {i: moves[i] for i in lost}
+            again = self._session.recovery.cancelled(unwritten, actor=actor, reason=reason, now=now)
+            for i, answer in again.items():
                 answers[i] = answer
                 lost.discard(i)
         return [_lease_lost(moves[i][0]) if i in lost else answer for i, answer in enumerate(answers)]
@@ -205,16 +205,6 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         rows = sorted([e.job_id, e.lease_token, e.lease_owner, until(seconds)] for e, seconds in leases)
         held = self._run("extend_leases", rows=encoded(rows), now=self._store.time_parameter())
         return {exec_id: bool(cancel) for exec_id, cancel in held}
-
-    def requested(self, job_ids: Iterable[int]) -> list[Attempt]:
-        """Return those of the jobs' current attempts whose cancellation was requested."""
-        return [self._attempt(row) for row in self._run("requested_attempts", rows=encoded(sorted(set(job_ids))))]
-
-    def recover(
-        self, *, actor: str, n: int = 1000, at: datetime | None = None, retry_at: datetime | None = None
-    ) -> list[tuple[Attempt, Move | Refused]]:
-        """End up to n attempts whose lease expired before `at`: finish the committed ones, then expire the others."""
-        return self._session.recovery.recover(actor=actor, n=n, at=at, retry_at=retry_at)
 
 
 def _attempt_row(attempt: Attempt, move: Move, shapes: Shapes) -> list[object]:

@@ -202,7 +202,7 @@ class FlowWrites(FlowReads, WritingVerbs):
         now = self._store.time_parameter()
         late = {job_id: self._store.moment(at) for job_id, at in self._run("overdue_jobs", n=n, now=now)}
         rulings = [(job, Lapse(late[job.job_id])) for job in self._session.jobs.get_many(late)]
-        answers = self._session.jobs.rule(rulings, actor=actor, reason="its deadline passed") if rulings else []
+        answers = self._session.rulings.rule(rulings, actor=actor, reason="its deadline passed") if rulings else []
         return [(job, answer) for (job, _), answer in zip(rulings, answers, strict=True)]
 
     # -- jobs that wait -----------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class FlowWrites(FlowReads, WritingVerbs):
         ruled: Ruled = []
         for parent, some in jobs.items():
             reason = f"it follows job {parent}, which was cancelled or came too late"
-            answers = self._session.jobs.rule([(job, Cancel()) for job in some], actor=actor, reason=reason)
+            answers = self._session.rulings.rule([(job, Cancel()) for job in some], actor=actor, reason=reason)
             ruled += zip(some, answers, strict=True)
         return ruled
 

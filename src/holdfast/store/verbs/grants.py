@@ -14,7 +14,8 @@ from holdfast.core.digest import canonical
 from holdfast.core.governed import Approver, Grant, GrantEvent
 from holdfast.core.machines import GRANT
 from holdfast.store.rows import reader
-from holdfast.store.verbs.base import Verbs, WritingVerbs
+from holdfast.store.verbs.base import Verbs
+from holdfast.store.verbs.moving import MovingVerbs
 
 _read_grant = reader(Grant)
 _read_approver = reader(Approver)
@@ -71,7 +72,7 @@ class GrantReads(Verbs):
         return _read_grant(row, self._store.moment)
 
 
-class GrantWrites(GrantReads, WritingVerbs):
+class GrantWrites(GrantReads, MovingVerbs):
     """Requests and moves grants, registers approvers."""
 
     def request(

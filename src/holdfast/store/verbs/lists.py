@@ -40,7 +40,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     stopped_at: datetime | None
 
 
-class Lists(Verbs):
+class ListReads(Verbs):
     """Reads lists."""
 
     def jobs(

@@ -12,30 +12,12 @@ from holdfast.core.commands import Expire, Finish
 from holdfast.core.decide import LEASE_EXPIRED, Move, Refused
 from holdfast.core.machines import JOB, ExecutionStatus, JobState
 from holdfast.core.records import LOSSES_EXCUSED, Attempt
+from holdfast.store.statements import encoded
 from holdfast.store.verbs.executions import ExecutionWrites
 
 
-def cancelled(
-    executions: ExecutionWrites,
-    moves: Mapping[int, tuple[Attempt, object]],
-    *,
-    actor: str,
-    reason: str | None,
-    now: datetime,
-) -> dict[int, Move | Refused]:
-    """Write again those moves that were not written because a cancellation was requested after the attempt was read."""
-    requested = {attempt.token: attempt for attempt in executions.requested([a.job_id for a, _ in moves.values()])}
-    again = {
-        i: (requested[attempt.token], command)
-        for i, (attempt, command) in moves.items()
-        if attempt.token in requested and attempt.execution.cancel_asked_at is None
-    }
-    answers = executions.move(list(again.values()), actor=actor, reason=reason, now=now) if again else []
-    return dict(zip(again, answers, strict=True))
-
-
 class RecoveryWrites(ExecutionWrites):
-    """Ends attempts whose lease has expired."""
+    """Ends attempts whose lease has expired, and those that a request to cancel has changed."""
 
     def recover(
         self,
@@ -81,5 +63,23 @@ class RecoveryWrites(ExecutionWrites):
         )
         ids = [job_id for (job_id,) in rows]
         if ids and self._store.limited is not False:
-            self._session.limits.ended(ids)
+            self._session.slots.ended(ids)
         return ids
+
+    def cancelled(
+        self, moves: Mapping[int, tuple[Attempt, object]], *, actor: str, reason: str | None, now: datetime
+    ) -> dict[int, Move | Refused]:
+        """Write again the moves that were not written because a cancellation was requested after the attempt was read.
+
+        Return their answers; a move that failed for another reason has none.
+        """
+        job_ids = sorted({attempt.job_id for attempt, _ in moves.values()})
+        rows = self._run("requested_attempts", rows=encoded(job_ids))
+        requested = {attempt.token: attempt for attempt in map(self._attempt, rows)}
+        again = {
+            i: (requested[attempt.token], command)
+            for i, (attempt, command) in moves.items()
+            if attempt.token in requested and attempt.execution.cancel_asked_at is None
+        }
+        answers = self.move(list(again.values()), actor=actor, reason=reason, now=now) if again else []
+        return dict(zip(again, answers, strict=True))

@@ -19,7 +19,8 @@ from holdfast.core.vocabulary import OPERATIONS, RegistryCode, RegistryStatus, V
 from holdfast.store.requests import Submission
 from holdfast.store.rows import reader
 from holdfast.store.statements import encoded
-from holdfast.store.verbs.base import Verbs, WritingVerbs
+from holdfast.store.verbs.base import Verbs
+from holdfast.store.verbs.moving import MovingVerbs
 
 _read_collection = reader(Collection)
 _read_value = reader(RegistryValue)
@@ -106,7 +107,7 @@ class RegistryReads(Verbs):
         return _read_value(row, self._store.moment)
 
 
-class RegistryWrites(RegistryReads, WritingVerbs):
+class RegistryWrites(RegistryReads, MovingVerbs):
     """Adds collections and values, and changes their standing and state."""
 
     def stage_collection(self, name: str, schema: str, schema_digest: str, *, run_id: int) -> bool:

@@ -11,7 +11,8 @@ from holdfast.core.digest import sha256
 from holdfast.core.governed import Evidence, PerformedStep, ProcedureEvent, ProcedureRun, StepEvent
 from holdfast.core.machines import PROCEDURE, STEP
 from holdfast.store.rows import reader
-from holdfast.store.verbs.base import Verbs, WritingVerbs
+from holdfast.store.verbs.base import Verbs
+from holdfast.store.verbs.moving import MovingVerbs
 
 _read_run = reader(ProcedureRun)
 _read_step = reader(PerformedStep)
@@ -53,7 +54,7 @@ class RunReads(Verbs):
         return [_read_evidence(row, self._store.moment) for row in self._run("evidence_of", run_id=run_id)]
 
 
-class RunWrites(RunReads, WritingVerbs):
+class RunWrites(RunReads, MovingVerbs):
     """Begins and moves runs, records steps and evidence."""
 
     def begin(

@@ -9,7 +9,8 @@ from holdfast.core.decide import Move, Refused
 from holdfast.core.governed import Switch, SwitchEvent
 from holdfast.core.machines import SWITCH
 from holdfast.store.rows import reader
-from holdfast.store.verbs.base import Verbs, WritingVerbs
+from holdfast.store.verbs.base import Verbs
+from holdfast.store.verbs.moving import MovingVerbs
 
 _read_switch = reader(Switch)
 
@@ -32,7 +33,7 @@ class SwitchReads(Verbs):
         return [_read_switch(row, self._store.moment) for row in self._run("list_switches", n=limit)]
 
 
-class SwitchWrites(SwitchReads, WritingVerbs):
+class SwitchWrites(SwitchReads, MovingVerbs):
     """Throws and lifts switches."""
 
     def throw(self, name: str, *, actor: str, reason: str) -> bool:

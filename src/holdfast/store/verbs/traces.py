@@ -7,7 +7,7 @@ other store runs no statement for them. Retention and erasure delete them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 from holdfast.store.requests import Admission, Submission
 from holdfast.store.statements import encoded
@@ -50,7 +50,7 @@ class TracedJobWrites(JobWrites):
 class TracedTransaction(Transaction):
     """A transaction of a store that keeps traces."""
 
-    jobs: Group[TracedJobWrites] = Group("traces:TracedJobWrites")
+    jobs: Group[Never, TracedJobWrites] = Group("TracedJob", "traces")
 
 
 def keep_traces(store: Store[Any]) -> None:

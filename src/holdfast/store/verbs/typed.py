@@ -10,7 +10,7 @@ from holdfast.store.verbs.jobs import JobReads, JobWrites
 from holdfast.store.verbs.journal import JournalReads
 from holdfast.store.verbs.leases import LeaseReads, LeaseWrites
 from holdfast.store.verbs.limits import LimitReads, LimitWrites
-from holdfast.store.verbs.lists import Lists
+from holdfast.store.verbs.lists import ListReads
 from holdfast.store.verbs.maintenance import MaintenanceReads, MaintenanceWrites
 from holdfast.store.verbs.notes import NoteReads, NoteWrites
 from holdfast.store.verbs.operations import OperationReads, OperationWrites
@@ -22,10 +22,12 @@ from holdfast.store.verbs.recovery import RecoveryWrites
 from holdfast.store.verbs.registry import RegistryReads, RegistryWrites
 from holdfast.store.verbs.replay import ReplayReads, ReplayWrites
 from holdfast.store.verbs.retention import RetentionReads, RetentionWrites
+from holdfast.store.verbs.rulings import RulingWrites
 from holdfast.store.verbs.runs import RunReads, RunWrites
 from holdfast.store.verbs.schedules import ScheduleReads, ScheduleWrites
 from holdfast.store.verbs.seals import SealReads, SealWrites
 from holdfast.store.verbs.settings import SettingReads, SettingWrites
+from holdfast.store.verbs.slots import SlotReads, SlotWrites
 from holdfast.store.verbs.switches import SwitchReads, SwitchWrites
 from holdfast.store.verbs.turns import TurnWrites
 from holdfast.store.verbs.workers import WorkerWrites
@@ -49,7 +51,7 @@ __all__ = [
     "LeaseWrites",
     "LimitReads",
     "LimitWrites",
-    "Lists",
+    "ListReads",
     "MaintenanceReads",
     "MaintenanceWrites",
     "NoteReads",
@@ -69,6 +71,7 @@ __all__ = [
     "ReplayWrites",
     "RetentionReads",
     "RetentionWrites",
+    "RulingWrites",
     "RunReads",
     "RunWrites",
     "ScheduleReads",
@@ -77,6 +80,8 @@ __all__ = [
     "SealWrites",
     "SettingReads",
     "SettingWrites",
+    "SlotReads",
+    "SlotWrites",
     "SwitchReads",
     "SwitchWrites",
     "TurnWrites",

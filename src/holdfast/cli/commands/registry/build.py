@@ -20,9 +20,10 @@ from holdfast.cli.documents import DOCUMENT, invalid, load_tree, write_new
 from holdfast.cli.options import actor, word
 from holdfast.cli.output import Column
 from holdfast.core.authority import Reject
-from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads
+from holdfast.core.digest import PAYLOAD_BYTES_MAX
 from holdfast.core.errors import AuthorityError, InputError
 from holdfast.core.governed import Grant
+from holdfast.core.json_input import loads
 from holdfast.core.manifest import Manifest, read_manifest
 from holdfast.explain.times import duration
 from holdfast.explain.values import row_value

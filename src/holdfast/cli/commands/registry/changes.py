@@ -16,8 +16,8 @@ from holdfast.cli.commands.registry.options import REFUSED, GrantId, Operator, R
 from holdfast.cli.declare import argument, option
 from holdfast.cli.documents import converted, invalid, load_tree
 from holdfast.cli.options import actor, word
-from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
+from holdfast.core.json_input import loads
 from holdfast.core.rollback import Contract, RollbackVerdict
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it

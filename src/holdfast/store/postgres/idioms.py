@@ -1,0 +1,18 @@
+"""What differs by one word in the shared statements, on PostgreSQL, and how its driver names parameters."""
+
+import re
+from functools import cache
+
+# A time in the text format that both databases hash.
+TIME_TEXT = """to_char(g.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
+IDIOMS = {
+    "now": "coalesce(:now, statement_timestamp())", "greatest": "greatest", "each": "json_array_elements_text",
+    "ordered": "INNER", "number": "value::bigint", "at_text": TIME_TEXT,
+}  # fmt: skip
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)\b")
+
+
+@cache
+def pyformat(sql: str) -> str:
+    """Return a statement with psycopg's placeholders in place of `:name`."""
+    return _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%"))
