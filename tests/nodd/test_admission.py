@@ -36,7 +36,7 @@ def states(store: Store[Any]) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.req("K-01", "K-02", "K-10")
-def test_a_notice_is_a_unit_once(store: Store[Any]) -> None:
+def test_a_repeated_notice_is_one_unit(store: Store[Any]) -> None:
     body = enveloped(event(record()))
     [first] = taken(store, body)
     assert first == Admitted(
@@ -101,7 +101,7 @@ def test_a_notice_of_a_failed_unit_makes_it_pending_again(store: Store[Any]) -> 
 
 @pytest.mark.req("K-30")
 @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.QUARANTINED])
-def test_a_notice_of_a_unit_that_is_over_does_nothing(store: Store[Any], state: JobState) -> None:
+def test_a_notice_of_an_ended_unit_changes_nothing(store: Store[Any], state: JobState) -> None:
     from holdfast.core.commands import Complete, Quarantine
 
     [first] = taken(store, event(record()))
@@ -128,7 +128,7 @@ def test_a_sidecar_is_kept_beside_its_object(store: Store[Any]) -> None:
     assert states(store) == []
 
 
-def test_what_is_rejected_is_kept_once_and_counted(store: Store[Any]) -> None:
+def test_a_rejected_body_is_kept_once_and_counted(store: Store[Any]) -> None:
     garbled = "not json \x00 \ud800"
     assert fates(store, garbled, garbled, event(record(), record(size=-1))) == [
         "rejected", "rejected", "admitted", "rejected",
@@ -140,7 +140,7 @@ def test_what_is_rejected_is_kept_once_and_counted(store: Store[Any]) -> None:
     assert queried(store, "SELECT body FROM nodd_rejected WHERE code = 'not_json'") == [("not json \\x00 \\ud800",)]
 
 
-def test_what_is_ignored_is_counted_by_its_reason(store: Store[Any]) -> None:
+def test_ignored_records_are_counted_by_reason(store: Store[Any]) -> None:
     assert fates(store, event(record(key="nobody/knows")), event(record(bucket="elsewhere"))) == ["ignored", "ignored"]
     assert queried(store, "SELECT fate, reason, n FROM nodd_counts ORDER BY reason") == [
         ("ignored", "missing_dataset", 1),
@@ -178,7 +178,7 @@ def test_pollers_at_once_admit_each_object_once(store: Store[Any]) -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_without_a_sequencer_what_was_seen_before_is_no_later_write(store: Store[Any], together: bool) -> None:
+def test_without_a_sequencer_a_known_etag_is_not_a_later_write(store: Store[Any], together: bool) -> None:
     etags = ("0" * 32, "1" * 32, "0" * 32, "1" * 32)
     bodies = [event(record(eTag=etag, sequencer=None)) for etag in etags]
     batches = [bodies] if together else [[body] for body in bodies]
@@ -189,7 +189,7 @@ def test_without_a_sequencer_what_was_seen_before_is_no_later_write(store: Store
 
 
 @pytest.mark.req("K-10")
-def test_a_listing_tells_what_is_there_now(store: Store[Any]) -> None:
+def test_a_listing_admits_the_current_objects(store: Store[Any]) -> None:
     """It has no sequencer either; but it never comes late, so content that returns is a later write."""
     for etag in ("0" * 32, "1" * 32):
         assert fates(store, event(record(eTag=etag, sequencer=None))) == ["admitted"]

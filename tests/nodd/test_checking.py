@@ -83,7 +83,7 @@ def test_a_violation_says_where_and_by_what(busy_ledger: tuple[str, Busy], busy_
 
 
 @pytest.mark.req("K-21", "K-45")
-def test_provenance_is_owed_unless_the_dataset_may_do_without(
+def test_missing_provenance_is_a_violation_unless_the_dataset_allows_it(
     busy_ledger: tuple[str, Busy], busy_datasets: Datasets
 ) -> None:
     url, busy = busy_ledger
@@ -121,7 +121,7 @@ def test_a_rule_that_fails_is_a_violation(busy_ledger: tuple[str, Busy], busy_da
 
 
 @pytest.mark.req("K-01", "K-02", "K-05", "K-44", "K-45")
-def test_nothing_is_found_in_a_busy_ledger(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+def test_a_busy_ledger_has_no_violation(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
     url, _ = busy_ledger
     before = everything_in(url)
     assert checked(url, busy_datasets) == CheckReport(ok=True, violations=(), checked=CHECKED)
@@ -130,7 +130,7 @@ def test_nothing_is_found_in_a_busy_ledger(busy_ledger: tuple[str, Busy], busy_d
         assert check_ledger(store).violations == ()
 
 
-def test_nothing_is_found_while_it_is_at_work(store: Store[Any], ledger_url: str, source: MemorySource) -> None:
+def test_a_working_ledger_has_no_violation(store: Store[Any], ledger_url: str, source: MemorySource) -> None:
     objects, seen, stop = 24, [], threading.Event()
 
     def look() -> None:
@@ -161,7 +161,7 @@ def test_nothing_is_found_while_it_is_at_work(store: Store[Any], ledger_url: str
     assert (last.violations, last.checked["units"], last.checked["items"]) == ((), 2 * objects, objects)
 
 
-def test_nothing_is_found_where_nothing_is(bare_url: str) -> None:
+def test_an_empty_ledger_has_no_violation(bare_url: str) -> None:
     with open_store(bare_url) as store:
         before = everything_in(bare_url)
         assert check(store, shipped()) == CheckReport(ok=True, violations=(), checked=dict.fromkeys(CHECKED, 0))
@@ -211,7 +211,7 @@ def test_a_ledger_that_lost_all_its_tables_is_refused_as_elsewhere(bare_url: str
         checked(bare_url, busy_datasets)
 
 
-def test_memory_does_not_grow_with_what_is_kept(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+def test_memory_does_not_grow_with_the_stored_records(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
     url, busy = busy_ledger
     bodies, size = 600, 100_000
     with by_hand(url, busy) as hand:

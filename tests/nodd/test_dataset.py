@@ -22,12 +22,12 @@ def text_of(name: str) -> str:
     return files("holdfast.nodd").joinpath("datasets", f"{name}.toml").read_text(encoding="utf-8")
 
 
-def test_these_are_shipped() -> None:
+def test_the_shipped_datasets() -> None:
     assert [dataset.name for dataset in shipped()] == NAMES
 
 
 @pytest.mark.parametrize("dataset, example", EXAMPLES, ids=[example.key for _, example in EXAMPLES])
-def test_an_example_belongs_to_one_dataset_and_tells_its_time(dataset: Dataset, example: Example) -> None:
+def test_an_example_belongs_to_one_dataset_and_has_its_time(dataset: Dataset, example: Example) -> None:
     key, start = example.key, example.start
     assert [other.name for other in shipped() if other.match(key)] == [dataset.name]
     match = dataset.match(key)

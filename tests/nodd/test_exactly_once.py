@@ -61,7 +61,7 @@ class Fleet:
 
 @pytest.mark.req("K-01", "K-30", "K-35", "K-44", "K-45")
 @pytest.mark.parametrize("objects, kills", [(12, 3), pytest.param(120, 30, marks=pytest.mark.slow)])
-def test_every_object_is_catalogued_once_whatever_dies(
+def test_every_object_is_catalogued_once_although_processes_are_killed(
     store: Store[Any], ledger_url: str, cloud: Cloud, objects: int, kills: int
 ) -> None:
     chance = random.Random(objects)

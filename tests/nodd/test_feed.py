@@ -222,7 +222,7 @@ def test_without_a_heartbeat_the_same_message_is_seen_again(cloud: Cloud) -> Non
 
 
 @pytest.mark.req("K-13", "K-30", "K-33", "K-36")
-def test_a_message_whose_work_fails_is_left_and_dies_with_a_record_that_says_so(
+def test_a_message_whose_work_fails_reaches_the_dead_letter_queue_and_its_record_names_the_error(
     store: Store[Any], ledger_url: str, cloud: Cloud
 ) -> None:
     url, dead_url = cloud.queue(dead_after=2)
@@ -252,7 +252,7 @@ def test_a_message_whose_work_fails_is_left_and_dies_with_a_record_that_says_so(
 
 
 @pytest.mark.req("K-30")
-def test_a_message_whose_work_is_quarantined_is_over(store: Store[Any], ledger_url: str, cloud: Cloud) -> None:
+def test_a_message_whose_work_is_quarantined_is_deleted(store: Store[Any], ledger_url: str, cloud: Cloud) -> None:
     queue, source = queue_of(cloud), MemorySource()
     etag = source.put(BUCKET, GFS, GRIB[:-1])
     queue.send([event(record(size=len(GRIB) - 1, eTag=etag))])
@@ -261,7 +261,7 @@ def test_a_message_whose_work_is_quarantined_is_over(store: Store[Any], ledger_u
     assert (done.left, statuses(store), held(queue)) == (0, ["quarantined"], (0, 0))
 
 
-def test_who_is_told_to_stop_or_has_no_more_patience_leaves_the_message(store: Store[Any], cloud: Cloud) -> None:
+def test_a_poll_that_is_stopped_or_times_out_leaves_the_message(store: Store[Any], cloud: Cloud) -> None:
     queue = queue_of(cloud)
     queue.send([event(record())])
     stop = threading.Event()
@@ -334,7 +334,7 @@ def failing(queue: Queue, verb: str, times: int, *, sender_fault: bool) -> list[
     return sizes
 
 
-def test_what_could_not_be_deleted_is_tried_again(store: Store[Any], cloud: Cloud) -> None:
+def test_a_failed_delete_is_retried(store: Store[Any], cloud: Cloud) -> None:
     queue = queue_of(cloud)
     queue.send([event(record(key=GFS.replace("f003", f"f{n:03}"))) for n in range(4)])
     sizes = failing(queue, "DeleteMessageBatch", 1, sender_fault=False)
@@ -348,7 +348,7 @@ def test_what_could_not_be_deleted_is_tried_again(store: Store[Any], cloud: Clou
 
 
 @pytest.mark.parametrize("sender_fault, tries", [(False, 3), (True, 1)])
-def test_what_cannot_be_deleted_at_all_is_told_and_comes_again(
+def test_a_message_that_cannot_be_deleted_is_reported_and_delivered_again(
     store: Store[Any], cloud: Cloud, sender_fault: bool, tries: int
 ) -> None:
     queue = queue_of(cloud, visibility_s=0)

@@ -127,7 +127,7 @@ def _length(request: Request) -> int:
     return int(end) - int(start) + 1
 
 
-def test_what_was_fetched_is_not_requested_again(s3: LoopbackS3) -> None:
+def test_fetched_bytes_are_not_requested_again(s3: LoopbackS3) -> None:
     data = bytes(range(256)) * (40 * MIB // 256)
     s3.put(GFS, "k", data)
     source = FetchedObjects(S3Source(frozenset({GFS}), endpoint=s3.endpoint), "grib2", {"k": len(data)})

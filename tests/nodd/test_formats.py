@@ -202,7 +202,7 @@ def test_chunks_are_judged_by_themselves() -> None:
     assert nexrad.chunk(*of(samples.nexrad_records(2, last=True)), kind="E") is None
 
 
-def test_a_bomb_does_not_go_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gzipped, "UNPACKED_BYTES_MAX", 1 << 20)
     with pytest.raises(Damaged) as damaged:
         gzipped.unpacked(*of(gzip.compress(bytes(3 << 20))))
@@ -214,7 +214,7 @@ def test_a_bomb_does_not_go_off(monkeypatch: pytest.MonkeyPatch) -> None:
     st.sampled_from([b"", b"GRIB\0\0\0\2", hdf5.SIGNATURE, b"AR2V0006.001", b"\x1f\x8b\x08", HEADING]),
 )
 @settings(max_examples=400)
-def test_any_bytes_give_an_answer_or_damage(data: bytes, start: bytes) -> None:
+def test_any_bytes_are_read_or_reported_as_damaged(data: bytes, start: bytes) -> None:
     for reader in (
         lambda read, size: list(grib2.messages(read, size)),
         grib2.require_end,
@@ -230,7 +230,7 @@ def test_any_bytes_give_an_answer_or_damage(data: bytes, start: bytes) -> None:
 
 @given(st.integers(0, 178), st.integers(0, 255))
 @settings(max_examples=400)
-def test_a_changed_byte_of_a_message_gives_an_answer_or_damage(at: int, value: int) -> None:
+def test_a_changed_byte_of_a_message_is_read_or_reported_as_damaged(at: int, value: int) -> None:
     data = bytearray(samples.grib2(REFERENCE))
     data[at] = value
     with suppress(Damaged):

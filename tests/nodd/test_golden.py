@@ -107,7 +107,7 @@ def test_a_file_is_of_its_shape_to_the_byte(shape: str) -> None:
 
 @pytest.mark.req("K-02", "K-41")
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_golden_message_says_exactly_this(shape: str) -> None:
+def test_a_golden_message_parses_to_its_golden_answer(shape: str) -> None:
     expected = json.loads((GOLDEN / f"{shape}.parsed.json").read_text(encoding="utf-8"))
     assert whole(parse(body_of(shape), shipped(), sqs_message_id="m1")) == expected
     # A queue gives text, a file may give bytes.

@@ -131,7 +131,7 @@ def glm_file(sat: str = "G18", *, lon: tuple[float, float] = (-203.56, -70.44), 
 
 
 @pytest.mark.req("K-43")
-def test_the_lightning_mapper_is_where_its_field_of_view_is() -> None:
+def test_the_area_of_the_lightning_mapper_is_its_field_of_view() -> None:
     found = learned("goes-glm", GLM, glm_file())
     assert (found.status, found.issues) == ("ok", ())
     assert found.data["bbox"] == [156.44, -66.56, -70.44, 66.56]
@@ -258,7 +258,7 @@ def test_every_cut_of_a_product_is_found(data: bytes) -> None:
 
 @pytest.mark.req("K-42")
 @pytest.mark.parametrize("data", [b"<?xml version='1.0'?><Error><Code>SlowDown</Code></Error>", bytes(range(256)) * 4])
-def test_what_is_no_product_is_refused(data: bytes) -> None:
+def test_a_file_that_is_not_a_product_is_refused(data: bytes) -> None:
     checked, _ = verdicts("nexrad-l3", TDWR, data)
     assert (checked.status, checked.issues) == ("failed", ("missing_required_header",))
 
@@ -364,7 +364,7 @@ CYCLE = datetime(2026, 8, 17, 12, tzinfo=UTC)
     ],
     ids=["agrees", "lead", "cycle", "region", "resolution", "minutes"],
 )  # fmt: skip
-def test_a_forecast_is_held_against_its_key(key: str, data: bytes, issues: tuple[str, ...]) -> None:
+def test_a_forecast_is_compared_with_its_key(key: str, data: bytes, issues: tuple[str, ...]) -> None:
     found = learned(key.partition(".")[0], key, data)
     assert found.issues == issues
     assert "temporal" in found.checks_run

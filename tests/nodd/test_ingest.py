@@ -42,7 +42,7 @@ def test_a_notice_becomes_an_item_with_its_provenance(ledger: Ledger, source: Me
 
 
 @pytest.mark.req("K-44")
-def test_the_same_again_is_a_no_op(ledger: Ledger, source: MemorySource) -> None:
+def test_an_equal_item_is_a_no_op(ledger: Ledger, source: MemorySource) -> None:
     announce(ledger, GRIB, source)
     ledger.run_until_idle()
     before = (
@@ -86,7 +86,7 @@ def test_an_overwritten_object_updates_its_item_and_keeps_when_it_was_created(
         (b"x" * 50, "integrity_size_too_small"),
     ],
 )
-def test_what_is_broken_is_quarantined_at_once(ledger: Ledger, source: MemorySource, data: bytes, code: str) -> None:
+def test_a_broken_object_is_quarantined_at_once(ledger: Ledger, source: MemorySource, data: bytes, code: str) -> None:
     announce(ledger, data, source)
     ledger.run_until_idle()
     [found] = records(ledger)

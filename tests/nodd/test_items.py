@@ -170,7 +170,7 @@ WRONG: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize("where, field, value", WRONG)
-def test_what_an_extension_forbids_is_found(where: str, field: str, value: Any) -> None:
+def test_a_field_that_an_extension_forbids_is_found(where: str, field: str, value: Any) -> None:
     dataset = shipped()["gfs"]
     item = item_of(dataset, dataset.spec.examples[0])
     place = item["assets"]["data"] if where == "asset" else item["properties"]

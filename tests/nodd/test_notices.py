@@ -130,7 +130,7 @@ def test_any_event_version_2_is_read(version: str) -> None:
         (event(record(key="gfs.20261399/00/atmos/gfs.t00z.pgrb2.0p25.f003")), "invalid_time_range"),
     ],
 )
-def test_what_cannot_be_understood_is_rejected_with_a_code(body: str, code: str) -> None:
+def test_an_unreadable_message_is_rejected_with_a_code(body: str, code: str) -> None:
     answer = parsed(body)
     assert (answer.notices, answer.ignored, [found.code for found in answer.rejected]) == ((), (), [code])
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_understood_is_rejected_with_a_code(body: str, code: str)
         ),
     ],
 )
-def test_what_is_no_work_is_ignored_with_a_reason(body: str, reason: str) -> None:
+def test_a_record_without_work_is_ignored_with_a_reason(body: str, reason: str) -> None:
     answer = parsed(body)
     assert (answer.notices, answer.rejected, [found.reason for found in answer.ignored]) == ((), (), [reason])
 
@@ -167,7 +167,7 @@ def test_what_is_no_work_is_ignored_with_a_reason(body: str, reason: str) -> Non
         (None, None, None, "a", False),
     ],
 )
-def test_which_write_is_later(
+def test_the_later_of_two_writes(
     sequencer: str | None, etag: str | None, known_sequencer: str | None, known_etag: str | None, later: bool
 ) -> None:
     [notice] = parsed(event(record(sequencer=sequencer, eTag=etag))).notices
@@ -403,6 +403,6 @@ def test_a_key_that_would_be_written_in_another_form_is_rejected(store: Store[An
     assert [found.reason for found in polled.admitted] == ["missing_dataset"]
 
 
-def test_what_is_ignored_is_told_in_plain_text() -> None:
+def test_ignored_records_are_printed_as_plain_text() -> None:
     [ignored] = parsed(event(record(bucket="some\x00where\ud800", eventName="ObjectRemoved:Delete"))).ignored
     assert ignored == IgnoredRecord("not_created", f"s3://some\\x00where\\ud800/{GFS}")

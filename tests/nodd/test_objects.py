@@ -60,7 +60,7 @@ def source(s3: LoopbackS3) -> S3Source:
     return S3Source(frozenset({BUCKET}), endpoint=s3.endpoint)
 
 
-def test_a_part_that_breaks_off_is_trouble_that_may_pass(broken: str) -> None:
+def test_a_truncated_answer_is_a_transient_error(broken: str) -> None:
     source = S3Source(frozenset({BUCKET}), endpoint=broken)
     with pytest.raises(ObjectUnavailableError, match="s3://noaa-gfs-bdp-pds/a/key: "):
         source.read(BUCKET, "a/key", 0, 100)
@@ -81,7 +81,7 @@ def test_a_range_ends_with_the_object(source: S3Source, start: int, length: int)
     assert source.read(BUCKET, "a/key", start, length) == DATA[start : start + length]
 
 
-def test_what_does_not_exist_is_none_or_no_bytes(s3: LoopbackS3, source: S3Source) -> None:
+def test_a_missing_object_is_none_or_no_bytes(s3: LoopbackS3, source: S3Source) -> None:
     assert source.first(BUCKET, "not/there", 100) is None
     assert source.read(BUCKET, "not/there", 0, 100) == b""
     assert source.read(BUCKET, "a/key", len(DATA), 100) == b""
@@ -112,7 +112,7 @@ def test_a_denied_object_is_not_tried_again(s3: LoopbackS3, source: S3Source, st
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_an_answer_that_may_pass_is_tried_twice(s3: LoopbackS3, source: S3Source, status: int) -> None:
+def test_a_transient_answer_is_retried_once(s3: LoopbackS3, source: S3Source, status: int) -> None:
     with pytest.raises(ObjectUnavailableError, match=f"S3 answered {status}"):
         source.read(BUCKET, f"refused/{status}", 0, 100)
     assert [one.status for one in s3.requests] == [status] * (1 + objects.RETRIES)
@@ -136,7 +136,7 @@ def _wait(event: threading.Event) -> None:
     event.wait(20)
 
 
-def test_a_server_that_is_not_there_is_trouble_that_may_pass() -> None:
+def test_an_unreachable_server_is_a_transient_error() -> None:
     with loopback_s3() as server:
         gone = server.endpoint
     with pytest.raises(ObjectUnavailableError):

@@ -102,7 +102,7 @@ def test_the_later_file_supersedes_in_whatever_order_they_come(
     assert [rows[created]["ext_superseded_by"] for created in CREATED] == [None] * 3
 
 
-def test_files_of_other_observations_have_nothing_to_do_with_each_other(ledger: Ledger, source: MemorySource) -> None:
+def test_files_of_different_observations_do_not_affect_each_other(ledger: Ledger, source: MemorySource) -> None:
     announce(ledger, source, ONE, channel="13")
     announce(ledger, source, TWO, channel="14")
     ledger.run_until_idle()
@@ -139,7 +139,7 @@ def test_an_overwritten_file_keeps_its_place(ledger: Ledger, source: MemorySourc
 
 
 @pytest.mark.req("K-44", "K-50")
-def test_what_was_superseded_is_carried_out_again_as_a_no_op(ledger: Ledger, source: MemorySource) -> None:
+def test_a_superseded_file_that_is_processed_again_is_a_no_op(ledger: Ledger, source: MemorySource) -> None:
     for created in (TWO, ONE):
         announce(ledger, source, created)
         ledger.run_until_idle()
@@ -157,7 +157,7 @@ def test_what_was_superseded_is_carried_out_again_as_a_no_op(ledger: Ledger, sou
 
 
 @pytest.mark.req("K-44")
-def test_files_that_are_catalogued_at_the_same_moment_know_of_each_other(
+def test_files_catalogued_at_the_same_moment_are_linked(
     ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meet, read = threading.Barrier(3, timeout=20), observations.files_of
@@ -224,7 +224,7 @@ def test_files_that_two_processes_catalogue_at_the_same_moment_cost_one_attempt_
     assert check_ledger(ledger.store).violations == ()
 
 
-def test_a_write_that_was_overtaken_is_refused_as_ever(
+def test_a_write_overtaken_by_a_later_generation_is_refused(
     ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only what another file of the observation did is made good in the same attempt."""

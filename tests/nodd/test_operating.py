@@ -68,7 +68,7 @@ def states(store: Store[Any]) -> list[str]:
 
 
 @pytest.mark.req("K-33", "K-56")
-def test_a_drain_tells_the_ledger_first_and_replays_only_what_failed(failed: Store[Any], dead: Queue) -> None:
+def test_a_drain_records_messages_first_and_replays_only_failed_units(failed: Store[Any], dead: Queue) -> None:
     dead.send([event(record(key=key)) for key in KEYS])
     done = Drain(failed, dead, shipped(), actor="ann", reason="ticket 7", wait_s=0).run()
     assert (done.received, done.deleted, done.stopped) == (4, 4, None)
@@ -87,7 +87,9 @@ def test_a_drain_tells_the_ledger_first_and_replays_only_what_failed(failed: Sto
 
 
 @pytest.mark.req("K-56")
-def test_a_message_without_a_record_stays_unless_asked_for(store: Store[Any], dead: Queue, cloud: Cloud) -> None:
+def test_a_message_without_a_record_stays_unless_admit_unknown_is_given(
+    store: Store[Any], dead: Queue, cloud: Cloud
+) -> None:
     dead.send([event(record())])
     drain = Drain(store, dead, shipped(), actor="ann", reason="r", wait_s=0)
     assert drain.run(limit=1).fates == {"uncorrelated": 1}
@@ -238,7 +240,7 @@ def listed(cloud: Cloud) -> S3Source:
     return S3Source(shipped().buckets(), endpoint=cloud.endpoint)
 
 
-def test_a_listing_finds_the_notices_that_never_came(store: Store[Any], listed: S3Source) -> None:
+def test_a_listing_finds_objects_without_a_notice(store: Store[Any], listed: S3Source) -> None:
     day, gfs = date(2026, 8, 2), shipped()["gfs"]
     etag = hashlib.md5(GRIB, usedforsecurity=False).hexdigest()
     admit(store, [FeedMessage(event(record(key=OF_A_DAY[0], eTag=etag)))], shipped())
@@ -278,7 +280,7 @@ def test_products_are_listed_by_name(store: Store[Any], listed: S3Source) -> Non
     assert mrms.prefixes_of() == ["CONUS/PrecipRate_00.00/%Y%m%d/"]
 
 
-def test_a_subscription_is_made_as_it_is_printed(cloud: Cloud) -> None:
+def test_a_subscription_is_created_as_printed(cloud: Cloud) -> None:
     plan = subscription.plan(shipped()["gfs"], BUCKET, queue="nodd-t", account="123456789012")
     assert plan.subscription["FilterPolicyScope"] == "MessageBody"
     assert json.loads(plan.subscription["FilterPolicy"]) == {
@@ -304,7 +306,7 @@ def test_a_subscription_is_made_as_it_is_printed(cloud: Cloud) -> None:
     assert [one.code for one in doctor.look_at_queue(bare, None, shipped())] == ["no_policy"]
 
 
-def test_two_datasets_of_one_topic_share_a_queue_and_both_are_heard(cloud: Cloud) -> None:
+def test_two_datasets_of_one_topic_share_a_queue_and_both_are_admitted(cloud: Cloud) -> None:
     topic = cloud.sns.create_topic(Name="NewGOES19Object")["TopicArn"]
     made = []
     for name in ("goes-abi", "goes-glm", "goes-abi"):

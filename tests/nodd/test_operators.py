@@ -99,7 +99,7 @@ def test_a_format_that_is_not_known_fails_closed() -> None:
         (b"nothing", ("index_unreadable",)),
     ],
 )
-def test_an_index_is_held_against_its_file(index: bytes, issues: tuple[str, ...]) -> None:
+def test_an_index_is_compared_with_its_file(index: bytes, issues: tuple[str, ...]) -> None:
     sidecars = [Sidecar(f"s3://noaa-gfs-bdp-pds/{GFS}.idx", None, len(index))]
     assert checked(GRIB, sidecars=sidecars, index=index).issues == issues
 
@@ -155,7 +155,7 @@ def test_a_header_that_differs_from_its_key_is_suspect(
 
 
 @pytest.mark.req("K-43")
-def test_the_places_of_the_others() -> None:
+def test_the_areas_of_radar_and_satellite_files() -> None:
     volume = learned("unidata-nexrad-level2", VOLUME, samples.nexrad_volume("KTLX", AT), "nexrad-l2")
     assert volume.data["bbox"] == pytest.approx([-102.4, 31.2, -92.2, 39.5], abs=0.1)
     start, end = AT + timedelta(seconds=20), AT + timedelta(minutes=9)

@@ -127,7 +127,7 @@ def test_provenance_that_fails_is_no_success(store: Store[Any], ledger_url: str)
 
 
 @pytest.mark.req("K-12", "K-21", "K-40", "K-45", "K-57")
-def test_where_a_dataset_may_do_without_provenance_its_item_is_catalogued_and_a_replay_emits_it(
+def test_if_provenance_is_optional_the_item_is_catalogued_and_a_replay_emits_it(
     store: Store[Any], ledger_url: str, lenient: Datasets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Nameless()
@@ -204,7 +204,7 @@ def unit_and_verdicts() -> tuple[Unit, dict[Operator, OperatorVerdict]]:
         ("yesterday", {"collection": "c", "id": "i"}, "failed", ("prov_invalid", "openlineage_emit_failed"), set()),
     ],
 )
-def test_what_is_no_prov_or_no_event_is_not_recorded(
+def test_invalid_prov_or_openlineage_is_not_recorded(
     at: str, item: dict[str, str], status: str, issues: tuple[str, ...], kinds: set[str]
 ) -> None:
     unit, verdicts = unit_and_verdicts()
@@ -289,7 +289,7 @@ def test_the_last_gate_is_provenance_and_may_be_waived(store: Store[Any], ledger
 
 
 @pytest.mark.req("K-46")
-def test_a_rule_stands_at_a_gate_that_there_is(tmp_path: Path) -> None:
+def test_a_rule_at_an_unknown_gate_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text('[[rules]]\nid = "a"\nasks = "license"\ngate = "fair"\n', encoding="utf-8")
     assert [rule.gate for rule in rules_from(path).rules] == ["fair"]
@@ -332,7 +332,7 @@ def test_a_queue_of_another_name_has_dead_letters_of_its_own() -> None:
     assert (wanted.queue, wanted.dead_letter_queue) == ("mine", "mine-dlq")
 
 
-def test_another_topic_on_the_same_queue_shuts_nobody_out(cloud: Cloud) -> None:
+def test_another_topic_on_the_same_queue_keeps_the_first_allowed(cloud: Cloud) -> None:
     let_in, url = [], ""
     for name, bucket in (("goes-abi", "noaa-goes18"), ("goes-abi", "noaa-goes19"), ("gfs", BUCKET), ("gfs", BUCKET)):
         wanted = subscription.plan(shipped()[name], bucket, queue="nodd-shared", account="123456789012")
@@ -350,7 +350,7 @@ def test_another_topic_on_the_same_queue_shuts_nobody_out(cloud: Cloud) -> None:
 
 
 @pytest.mark.req("K-34")
-def test_the_doctor_holds_the_visibility_against_how_long_the_work_takes(
+def test_the_doctor_compares_the_visibility_timeout_with_the_duration_of_the_work(
     store: Store[Any], ledger_url: str, cloud: Cloud, source: MemorySource
 ) -> None:
     long, short = (Queue(cloud.queue(visibility_s=seconds)[0], endpoint=cloud.endpoint) for seconds in (120, 20))

@@ -28,7 +28,7 @@ def test_the_list_names_each_file_once_and_each_has_a_key() -> None:
 
 
 @pytest.mark.req("K-42", "K-43")
-def test_a_real_file_is_whole_and_in_its_place() -> None:
+def test_a_real_file_is_complete_and_has_its_area() -> None:
     for file in FILES:
         status, verdict = real_files.looked_at(file)
         assert verdict is not None, file.name

@@ -126,7 +126,7 @@ def test_the_time_of_an_event_without_one_is_that_of_its_envelope(ledger: Ledger
         ({"integrity_status": "failed"}, "success_of_every_operator"),
     ],
 )
-def test_a_record_that_breaks_a_rule_is_told(change: dict[str, Any], rule: str) -> None:
+def test_a_record_that_breaks_a_rule_is_reported(change: dict[str, Any], rule: str) -> None:
     record = {
         "wal_id": "d1e6671d-0363-5ed1-9595-12646b8bdf50", "dataset": "gfs", "object_uri": "s3://b/k", "provider": "aws",
         "queue": "nodd-primary", "event_time": None, "time_range_start": "2026-07-26T03:00:00.000000Z",

@@ -126,9 +126,7 @@ def test_no_rule_is_broken_at_any_point_of_a_busy_life(ledger_url: str, tmp_path
 
 
 @pytest.mark.req("K-05", "K-12")
-def test_what_a_success_says_is_what_it_said_before_retention(
-    busy_ledger: tuple[str, Busy], busy_datasets: Datasets
-) -> None:
+def test_a_successful_record_is_unchanged_by_retention(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
     url, busy = busy_ledger
     with connect(url) as store:
         before = kept(store, busy_datasets)
@@ -169,7 +167,7 @@ def test_a_later_generation_takes_the_item_and_leaves_the_record(ledger: Ledger,
 
 
 @pytest.mark.req("K-05", "K-12", "K-17")
-def test_a_replacement_says_what_came_of_it_and_not_of_the_first(
+def test_a_replacement_shows_its_own_outcome(
     ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     appear(source, range(3, 4))
@@ -203,7 +201,7 @@ def _later(ledger: Ledger, source: MemorySource, looking: Looking) -> Iterator[L
 
 
 @pytest.mark.req("K-05", "K-12")
-def test_an_item_that_was_refused_is_not_called_so_while_it_is_made_again(
+def test_the_refusal_of_an_item_is_cleared_while_it_is_made_again(
     ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     announce(ledger, GRIB, source)

@@ -297,7 +297,7 @@ def test_an_item_is_derived_from_the_last_one_that_was_made(
 
 
 @pytest.mark.req("K-02", "X-10")
-def test_content_that_comes_back_after_another_is_a_write_like_any_other(
+def test_content_that_returns_after_another_write_is_a_new_write(
     store: Store[Any], ledger_url: str, life: Life, source: MemorySource
 ) -> None:
     one, other = GRIB, GRIB + samples.grib2(REFERENCE, 3, parameter=1)

@@ -62,7 +62,7 @@ def ledger(ledger_url: str, source: MemorySource) -> Iterator[Ledger]:
 
 
 @pytest.mark.req("K-50", "K-52", "K-53", "K-54", "K-57", "K-64")
-def test_what_failed_is_selected_rehearsed_put_back_and_ends_in_the_same_items(
+def test_failed_units_are_selected_rehearsed_replayed_and_catalogued(
     ledger: Ledger, source: MemorySource, tmp_path: Path
 ) -> None:
     hours = range(3, 8)
@@ -110,7 +110,7 @@ def test_what_failed_is_selected_rehearsed_put_back_and_ends_in_the_same_items(
 
 
 @pytest.mark.req("K-50", "K-52", "K-64")
-def test_the_commands_alone_bring_back_what_was_missing_in_a_bucket(ledger_url: str, cloud: Cloud) -> None:
+def test_objects_that_were_missing_are_catalogued_by_commands_alone(ledger_url: str, cloud: Cloud) -> None:
     cloud.bucket(BUCKET)
     hours = range(9, 12)
     for hour in hours:
@@ -162,7 +162,7 @@ def found_by(ledger: Ledger, tmp_path: Path, **filters: Any) -> list[str]:
 
 
 @pytest.mark.req("K-52", "K-54", "K-64")
-def test_every_filter_speaks_of_what_the_record_holds(mixed: Ledger, tmp_path: Path) -> None:
+def test_every_filter_selects_by_the_fields_of_the_record(mixed: Ledger, tmp_path: Path) -> None:
     rows = {row["object_uri"][-4:]: row for row in records(mixed)}
     begin = yesterday(mixed.store)
     at = {hour: rows[f"f00{hour}"]["event_time"] for hour in (3, 4, 5)}
@@ -236,9 +236,7 @@ def test_a_paused_dataset_is_not_replayed(ledger: Ledger, source: MemorySource) 
 
 
 @pytest.mark.req("K-14", "K-55", "K-64")
-def test_records_that_have_spent_their_attempts_are_passed_over_and_counted(
-    ledger: Ledger, source: MemorySource
-) -> None:
+def test_records_without_attempts_left_are_skipped_and_counted(ledger: Ledger, source: MemorySource) -> None:
     chosen: tuple[str, ...] = ("--dataset", "gfs", *SINCE)
     admit(ledger.store, [notice(ledger.store, 3)], shipped())
     source.down = True

@@ -72,7 +72,7 @@ def test_a_backfill_is_on_record_as_one_and_ends_in_the_same_items(
 
 
 @pytest.mark.req("K-51", "K-58")
-def test_what_the_same_version_has_done_is_a_replay_hit(ledger: Ledger, source: MemorySource) -> None:
+def test_a_unit_done_by_the_same_version_is_a_replay_hit(ledger: Ledger, source: MemorySource) -> None:
     appear(source, range(3, 5))
     admit(ledger.store, [notice(ledger.store, hour) for hour in range(3, 5)], shipped())
     ledger.run_until_idle()
@@ -88,7 +88,7 @@ def test_what_the_same_version_has_done_is_a_replay_hit(ledger: Ledger, source: 
 
 
 @pytest.mark.req("K-02", "K-17", "K-44", "K-45", "K-51", "K-57", "K-64")
-def test_what_has_succeeded_is_replaced_by_a_later_version_into_the_same_item_and_one_record(
+def test_a_succeeded_unit_is_replaced_by_a_later_version_in_the_same_item_and_record(
     ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     appear(source, range(3, 5))
@@ -137,7 +137,7 @@ def test_what_has_succeeded_is_replaced_by_a_later_version_into_the_same_item_an
 
 
 @pytest.mark.req("K-36", "K-51")
-def test_what_is_in_quarantine_is_replaced_once_its_object_is_mended(
+def test_a_quarantined_unit_is_replaced_once_its_object_is_corrected(
     ledger: Ledger, source: MemorySource, tmp_path: Path
 ) -> None:
     source.put(BUCKET, key_of(3), b"x" * 50)
@@ -217,7 +217,7 @@ def test_a_dead_letter_is_about_the_last_write_of_its_object(ledger: Ledger, dea
 
 
 @pytest.mark.req("K-56")
-def test_a_dead_letter_of_a_write_that_never_came_is_not_taken_for_the_one_before(
+def test_a_dead_letter_of_an_unknown_write_is_not_matched_with_the_write_before(
     ledger: Ledger, source: MemorySource, dead: Queue
 ) -> None:
     data = data_of(3)
@@ -237,9 +237,7 @@ def test_a_dead_letter_of_a_write_that_never_came_is_not_taken_for_the_one_befor
 
 
 @pytest.mark.req("K-45", "K-56", "K-57")
-def test_a_drain_leaves_provenance_too_whatever_its_reason_reads_like(
-    ledger: Ledger, source: MemorySource, dead: Queue
-) -> None:
+def test_a_drain_records_provenance_whatever_its_reason_is(ledger: Ledger, source: MemorySource, dead: Queue) -> None:
     failed(ledger, range(3, 4))
     appear(source, range(3, 4))
     dead.send([notice(ledger.store, 3).body])

@@ -62,7 +62,7 @@ def test_a_dataset_without_runs_is_refused(store: Store[Any]) -> None:
         runs_of_day(store, shipped()["mrms"], DAY, CYCLE)
 
 
-def test_no_runs_are_made_up_for_a_ledger_that_knows_none(store: Store[Any]) -> None:
+def test_a_ledger_without_records_has_no_runs(store: Store[Any]) -> None:
     assert runs_of_day(store, shipped()["gfs"], DAY, CYCLE) == []
 
 

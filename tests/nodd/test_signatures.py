@@ -95,7 +95,7 @@ def verifier(data: bytes = CERTIFICATE) -> tuple[Signatures, Certificates]:
 
 @pytest.mark.parametrize("version", ["1", "2"])
 @pytest.mark.parametrize("subject", ["Amazon S3 Notification", None])
-def test_what_a_topic_has_signed_is_believed(version: str, subject: str | None) -> None:
+def test_a_message_signed_by_its_topic_is_accepted(version: str, subject: str | None) -> None:
     signatures, certificates = verifier()
     body = json.dumps(signed(event(record()), version=version, Subject=subject))
     assert [signatures.problem_of(body) for _ in range(3)] == [None] * 3
@@ -117,7 +117,7 @@ def test_a_confirmation_is_signed_over_its_token() -> None:
 
 
 @pytest.mark.parametrize("field", ["Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Signature"])
-def test_no_field_of_it_can_be_changed(field: str) -> None:
+def test_a_message_with_a_changed_field_is_refused(field: str) -> None:
     signatures, _ = verifier()
     envelope = signed(event(record()))
     changed = {
@@ -171,7 +171,7 @@ def test_a_certificate_from_elsewhere_is_never_fetched(url: Any) -> None:
         (json.dumps({**signed("x"), "Message": "\ud800"}), "signature_invalid"),
     ],
 )
-def test_what_cannot_be_verified_says_why(body: str, code: str) -> None:
+def test_a_message_that_cannot_be_verified_has_a_code(body: str, code: str) -> None:
     signatures, _ = verifier()
     problem = signatures.problem_of(body)
     assert problem is not None
@@ -189,7 +189,7 @@ def test_what_cannot_be_verified_says_why(body: str, code: str) -> None:
         (certificate(since=NOW - timedelta(days=31)), "certificate_expired"),
     ],
 )
-def test_a_certificate_that_is_not_good_proves_nothing(data: bytes, code: str) -> None:
+def test_an_invalid_certificate_is_refused(data: bytes, code: str) -> None:
     signatures, certificates = verifier(data)
     problem = signatures.problem_of(json.dumps(signed("x")))
     assert problem is not None
@@ -243,7 +243,7 @@ def test_a_certificate_is_fetched_and_no_redirect_is_followed(server: str) -> No
             fetched(f"{server}/{path}")
 
 
-def test_a_server_that_is_not_there_is_no_verdict() -> None:
+def test_an_unreachable_certificate_server_is_an_error_and_not_a_refusal() -> None:
     def unreachable(_: str) -> bytes:
         raise StoreUnavailableError("no way")
 
@@ -255,7 +255,7 @@ def test_a_server_that_is_not_there_is_no_verdict() -> None:
 # At admission
 
 
-def test_what_is_not_signed_is_rejected_and_kept(ledger_url: str) -> None:
+def test_an_unsigned_message_is_rejected_and_kept(ledger_url: str) -> None:
     signatures, _ = verifier()
     good = json.dumps(signed(event(record())))
     forged = json.dumps(

@@ -19,7 +19,7 @@ LATER = GRIB + samples.grib2(REFERENCE, 3, parameter=1)
 
 
 @pytest.mark.req("K-02", "G-21")
-def test_what_took_its_place_is_named_and_nothing_is_advised(ledger: Ledger, source: MemorySource) -> None:
+def test_a_superseded_unit_names_its_successor_and_advises_nothing(ledger: Ledger, source: MemorySource) -> None:
     announce(ledger, GRIB, source, sequencer="0A")
     announce(ledger, LATER, source, sequencer="0B")
     later = f"job 2, record {records(ledger)[1]['wal_id']}"
@@ -49,7 +49,7 @@ FAR = "gfs.20260726/00/atmos/gfs.t00z.pgrb2.0p25.f186"  # valid a week after its
     ],
     ids=["damaged", "written again"],
 )
-def test_a_refused_object_is_looked_for_where_its_cycle_is_listed(
+def test_for_a_refused_object_a_reconcile_of_its_cycle_is_advised(
     ledger: Ledger, source: MemorySource, data: bytes, fields: dict[str, str], code: str
 ) -> None:
     """A release would read the same bytes again: only another write of the object can help."""

@@ -159,7 +159,7 @@ def test_the_names_and_labels_are_those_of_the_list() -> None:
     assert {name: " ".join(row.labels) for name, row in INSTRUMENTS.items()} == LISTED
 
 
-def test_the_page_names_every_metric_and_what_is_not_told() -> None:
+def test_the_page_names_every_metric_and_those_that_are_not_reported() -> None:
     page = (ROOT / "docs/telemetry.md").read_text(encoding="utf-8")
     reported, not_reported = page.split("## Not reported")
     for name, labels in LISTED.items():
@@ -177,7 +177,7 @@ def test_a_label_that_is_not_in_the_table_is_refused(scope: Scope) -> None:
 
 
 @pytest.mark.req("K-60", "K-62")
-def test_a_unit_that_succeeds_is_told_once_and_its_duplicate_not_at_all(
+def test_a_successful_unit_is_counted_once_and_its_duplicate_is_not(
     ledger: Ledger, source: MemorySource, scope: Scope
 ) -> None:
     announce(ledger, GRIB, source)
@@ -203,7 +203,7 @@ def test_a_unit_that_succeeds_is_told_once_and_its_duplicate_not_at_all(
 
 
 @pytest.mark.req("K-60")
-def test_a_unit_that_fails_is_told_with_a_log_entry_and_its_replay_too(
+def test_a_failed_unit_and_its_replay_are_counted_and_logged(
     ledger: Ledger, source: MemorySource, scope: Scope, caplog: pytest.LogCaptureFixture
 ) -> None:
     source.down = True
@@ -265,7 +265,7 @@ def test_a_failure_that_is_tried_again_is_one_failed_record_and_no_replay(
 
 
 @pytest.mark.req("K-37", "K-60")
-def test_a_quarantine_is_told_to_the_audit_log(
+def test_a_quarantine_is_written_to_the_audit_log(
     ledger: Ledger, source: MemorySource, bare: Scope, caplog: pytest.LogCaptureFixture
 ) -> None:
     rules = GovernanceRules(rules=(GovernanceRule(id="none-of-it", asks="allowed", datasets=("gfs",), why="a test"),))
@@ -282,7 +282,7 @@ def test_a_quarantine_is_told_to_the_audit_log(
     assert (entry["wal_id"], entry["quarantine_code"]) == (records(ledger)[0]["wal_id"], "governance_hard_fail")
 
 
-def test_a_broken_object_is_told_by_its_issue(ledger: Ledger, source: MemorySource, scope: Scope) -> None:
+def test_a_broken_object_is_counted_by_its_issue(ledger: Ledger, source: MemorySource, scope: Scope) -> None:
     announce(ledger, b"x" * 50, source)
     ledger.run_until_idle()
     assert scope.counts() == {
@@ -296,7 +296,7 @@ def test_a_broken_object_is_told_by_its_issue(ledger: Ledger, source: MemorySour
     assert [span.events for span in scope.spans() if span.events] == []  # no message, and no trace of the stack
 
 
-def test_an_object_that_is_not_there_yet_is_no_failure(ledger: Ledger, source: MemorySource, scope: Scope) -> None:
+def test_an_object_that_does_not_exist_yet_is_no_failure(ledger: Ledger, source: MemorySource, scope: Scope) -> None:
     body = event(record(eventTime=ledger.store.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")))
     admit(ledger.store, [FeedMessage(body)], shipped())
     assert ledger.run_until_idle() == 1
@@ -309,7 +309,7 @@ def test_an_object_that_is_not_there_yet_is_no_failure(ledger: Ledger, source: M
     assert scope.reporter.waiting == 0
 
 
-def test_an_item_and_provenance_that_cannot_be_made_are_told_as_failed(
+def test_an_item_and_provenance_that_cannot_be_made_are_counted_as_failed(
     ledger: Ledger, source: MemorySource, scope: Scope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> list[Any]:
@@ -352,7 +352,7 @@ def test_a_unit_that_gives_another_item_the_second_time_is_a_mismatch(
     assert scope.points()["replay_mismatch_total", "dataset=gfs", "env=dev"] == 1
 
 
-def test_an_overwrite_is_an_update_and_no_mismatch_and_the_earlier_record_is_told(
+def test_an_overwrite_is_counted_as_an_update_and_the_earlier_record_as_superseded(
     ledger: Ledger, source: MemorySource, scope: Scope
 ) -> None:
     announce(ledger, GRIB, source, sequencer="0A")
@@ -370,7 +370,7 @@ def test_an_overwrite_is_an_update_and_no_mismatch_and_the_earlier_record_is_tol
     assert not [name for name in counts if "mismatch" in name]
 
 
-def test_a_replay_that_a_guard_refuses_is_told(ledger: Ledger, scope: Scope) -> None:
+def test_a_replay_that_a_guard_refuses_is_counted(ledger: Ledger, scope: Scope) -> None:
     with pytest.raises(ReplayGuardError):
         replay.run(
             ledger.store, Selection(name="s", env="prod", filters=chosen(ledger).filters), actor="ann", reason="r",
@@ -423,9 +423,7 @@ def queue(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Queue:
     return Queue(cloud.queue()[0], endpoint=cloud.endpoint)
 
 
-def test_a_feed_tells_the_depth_of_its_queue_the_age_of_messages_and_what_it_understood(
-    ledger: Ledger, scope: Scope, queue: Queue
-) -> None:
+def test_a_feed_measures_queue_depth_message_age_and_parse_results(ledger: Ledger, scope: Scope, queue: Queue) -> None:
     queue.send([event(record()), event(record(key="x")), "garbage"])
     feed = Feed(ledger.store, queue, shipped(), reporter=scope.reporter, bus=ledger.bus)
     assert scope.points() == {("queue_depth", "env=dev", "queue=nodd-primary"): 3}
@@ -445,7 +443,7 @@ def test_a_feed_tells_the_depth_of_its_queue_the_age_of_messages_and_what_it_und
     assert 0 <= seconds < 180
 
 
-def test_a_drain_tells_of_dead_letters_and_of_what_it_replays(
+def test_a_drain_counts_dead_letters_and_replays(
     ledger: Ledger, source: MemorySource, scope: Scope, queue: Queue
 ) -> None:
     source.down = True
@@ -470,7 +468,7 @@ def test_a_drain_tells_of_dead_letters_and_of_what_it_replays(
 # The extra, and the command
 
 
-def test_off_needs_nothing_and_the_rest_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_telemetry_off_needs_no_extra_and_other_targets_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics", None)
     assert start(Target.OFF) is None
     for target in (Target.CONSOLE, Target.OTLP):
@@ -486,7 +484,7 @@ def test_the_command_says_what_to_install(sqlite_url: str, monkeypatch: pytest.M
     assert "opentelemetry-exporter-otlp-proto-http" in done.json["context"]["next_step"]
 
 
-def test_the_command_tells_on_standard_error_and_answers_on_standard_output(
+def test_the_command_writes_telemetry_to_standard_error_and_its_answer_to_standard_output(
     sqlite_url: str, cloud: Cloud, queue: Queue
 ) -> None:
     assert holdfast("init", "--db", sqlite_url).code == 0

@@ -14,7 +14,7 @@ from tests.support.roles import noted, wait_until
 
 
 @pytest.mark.req("G-14", "M-09", "M-14")
-def test_any_other_worker_takes_over_after_kill_nine(
+def test_another_worker_takes_over_after_kill_nine(
     forks: ForkServer, ledger: Ledger, ledger_url: str, tmp_path: Path
 ) -> None:
     started = tmp_path / "started"

@@ -31,7 +31,7 @@ def test_every_boot_has_an_identity_of_its_own(
 
 
 @pytest.mark.req("M-06", "M-09", "G-22")
-def test_a_reborn_worker_finds_what_its_former_self_left_at_once(
+def test_a_restarted_worker_recovers_the_jobs_of_its_former_boot_at_once(
     forks: ForkServer, ledger: Ledger, ledger_url: str, tmp_path: Path
 ) -> None:
     started, notes = tmp_path / "started", tmp_path / "notes"

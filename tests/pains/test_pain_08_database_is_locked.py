@@ -24,7 +24,7 @@ def ledger(sqlite_url: str) -> Iterator[Ledger]:
 
 
 @pytest.mark.req("K-32")
-def test_many_processes_and_a_stranger_that_holds_the_lock(
+def test_many_processes_work_beside_a_foreign_process_that_holds_the_lock(
     forks: ForkServer, ledger: Ledger, sqlite_url: str, tmp_path: Path
 ) -> None:
     acknowledged, notes = tmp_path / "acknowledged", tmp_path / "notes"

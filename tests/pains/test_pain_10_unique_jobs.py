@@ -40,7 +40,7 @@ def test_a_key_is_scoped_to_its_client_and_to_its_payload(ledger: Ledger) -> Non
 
 
 @pytest.mark.req("W-18")
-def test_whoever_comes_at_the_same_time_gets_the_same_job(ledger: Ledger) -> None:
+def test_concurrent_submits_with_one_key_get_the_same_job(ledger: Ledger) -> None:
     gate, receipts = threading.Barrier(8), []
 
     def submit() -> None:

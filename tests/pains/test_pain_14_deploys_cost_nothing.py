@@ -29,7 +29,7 @@ def hold(
 
 
 @pytest.mark.req("M-11", "G-22")
-def test_sigterm_lets_what_runs_finish_and_starts_nothing_more(
+def test_sigterm_lets_running_jobs_finish_and_starts_no_others(
     forks: ForkServer, ledger: Ledger, ledger_url: str
 ) -> None:
     receipts = [ledger.submit("last", {"seconds": 0.5}) for _ in range(6)]
@@ -51,7 +51,7 @@ def test_sigterm_lets_what_runs_finish_and_starts_nothing_more(
 
 
 @pytest.mark.req("M-11", "G-22")
-def test_what_does_not_finish_in_time_is_given_back_at_no_cost(
+def test_a_job_that_does_not_finish_in_time_is_returned_excused(
     forks: ForkServer, ledger: Ledger, tmp_path: Path
 ) -> None:
     worker, job_id = hold(forks, ledger, tmp_path / "started", drain_s=0.2)

@@ -108,7 +108,7 @@ def test_thousands_of_jobs_at_a_rate(ledger: Ledger, clock: VirtualClock, rate: 
     assert 8.9 <= (found[-1] - found[0]).total_seconds() <= 10
 
 
-def test_a_job_can_hold_its_rate_for_all(ledger: Ledger, clock: VirtualClock) -> None:
+def test_retry_after_with_hold_delays_all_jobs_of_the_rate(ledger: Ledger, clock: VirtualClock) -> None:
     fetched_at: list[datetime] = []
 
     @ledger.operation(limit="100/s", max_attempts=3)
@@ -144,7 +144,7 @@ def test_retry_after_without_hold_or_without_a_rate_holds_nothing(ledger: Ledger
     assert ran == [0, 1, 2]
 
 
-def test_that_shop_again_takes_one_execution_a_job(ledger: Ledger) -> None:
+def test_a_limit_key_inside_an_argument_takes_one_execution_a_job(ledger: Ledger) -> None:
     ran: list[int] = []
 
     @ledger.operation(limit=1, limit_key="customer.id")

@@ -79,7 +79,7 @@ def test_names_and_intervals(when: str, expected: str) -> None:
         ("every 5m", "Mars/Olympus"),
     ],
 )
-def test_what_never_ticks_or_is_no_zone_is_refused(when: str, tz: str) -> None:
+def test_a_schedule_that_never_ticks_or_has_an_unknown_zone_is_refused(when: str, tz: str) -> None:
     with pytest.raises(ScheduleInvalidError) as caught:
         tick_times(when, tz)
     assert caught.value.code == "schedule_invalid"

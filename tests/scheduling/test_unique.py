@@ -65,7 +65,7 @@ def test_a_failed_job_is_active_and_a_cancelled_one_is_not(ledger: Ledger) -> No
     assert ledger.submit(broken.call()).is_new
 
 
-def test_for_a_window_the_same_work_is_one_job_whatever_becomes_of_it(ledger: Ledger, clock: VirtualClock) -> None:
+def test_within_a_window_the_same_work_is_one_job_in_every_state(ledger: Ledger, clock: VirtualClock) -> None:
     hourly = {"window_s": 3600}
     first = ledger.submit("noop", {"a": 1}, unique=hourly)
     ledger.run_until_idle()

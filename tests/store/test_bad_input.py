@@ -516,7 +516,7 @@ def test_a_job_that_does_not_exist(verbs: Verbs) -> None:
         assert reading.grants.get(12345) is None
 
 
-def test_a_claim_of_less_than_nothing_gives_nothing(verbs: Verbs) -> None:
+def test_a_claim_of_a_negative_number_returns_nothing(verbs: Verbs) -> None:
     verbs.submit()
     before = verbs.everything()
     assert verbs.claim(-1) == []

@@ -110,7 +110,7 @@ def test_higher_priority_goes_first_then_due_time_then_age(verbs: Verbs) -> None
 
 
 @pytest.mark.req("G-18", "G-19")
-def test_a_job_is_given_out_from_its_due_time_on(verbs: Verbs) -> None:
+def test_a_job_is_claimed_from_its_due_time_on(verbs: Verbs) -> None:
     """The backoff is within one day, and a microsecond decides: times are compared as times."""
     job_id = verbs.submit(run_at=verbs.clock.after(3600.000001))
     verbs.clock.advance(3600)
@@ -125,7 +125,7 @@ def test_a_job_that_waits_does_not_hold_up_those_behind_it(verbs: Verbs) -> None
     assert claimed(verbs.claim(5)) == [due]
 
 
-def test_only_the_queues_that_were_asked_for(verbs: Verbs) -> None:
+def test_a_claim_takes_jobs_of_the_named_queues_only(verbs: Verbs) -> None:
     red, blue, green = (verbs.submit(queue=queue) for queue in ("red", "blue", "green"))
     assert claimed(verbs.claim(5, queues=("blue",))) == [blue]
     assert sorted(claimed(verbs.claim(5, queues=("green", "red", "blue", "nowhere")))) == [red, green]
@@ -168,7 +168,7 @@ def test_no_job_of_a_paused_queue_is_claimed_until_it_is_resumed(verbs: Verbs) -
 
 
 @pytest.mark.parametrize("n, expected", [(0, 0), (1, 1), (3, 3), (4, 4), (100, 4)])
-def test_no_more_than_n_across_lanes(verbs: Verbs, n: int, expected: int) -> None:
+def test_a_claim_returns_at_most_n_jobs_across_lanes(verbs: Verbs, n: int, expected: int) -> None:
     verbs.submit_all(
         [
             Submission(operation="noop", payload="{}", queue=queue, priority=priority)
@@ -229,14 +229,14 @@ def test_any_name_of_an_operation_finds_its_lease(verbs: Verbs) -> None:
 
 @pytest.mark.req("M-14", "M-10")
 @pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.PENDING])
-def test_only_a_pending_job_is_given_out(verbs: Verbs, state: JobState) -> None:
+def test_only_a_pending_job_is_claimed(verbs: Verbs, state: JobState) -> None:
     verbs.job_in(state)
     before = verbs.everything()
     assert verbs.claim(5) == []
     assert verbs.everything() == before
 
 
-def test_what_a_claim_answers_is_what_it_stored(ledger_url: str) -> None:
+def test_a_claim_returns_what_it_stored(ledger_url: str) -> None:
     """By the real clocks: each statement may read another moment, and the answer must not show it."""
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:

@@ -110,7 +110,7 @@ def test_reading_is_the_same_before_and_after_a_fold(verbs: Verbs) -> None:
     assert moved.state == JobState.FAILED
 
 
-def test_a_state_that_nobody_is_in_any_more_is_not_listed(verbs: Verbs) -> None:
+def test_a_state_without_jobs_is_not_listed(verbs: Verbs) -> None:
     verbs.submit()
     verbs.fold()
     attempt = verbs.claim_one()

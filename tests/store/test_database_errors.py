@@ -89,7 +89,7 @@ def test_every_sqlstate_of_the_driver_is_in_a_class_with_a_meaning() -> None:
 
 
 @pytest.mark.parametrize("table", [sqlstates.TABLE, result_codes.TABLE])
-def test_an_error_that_is_the_databases_is_a_store_error(table: tuple[Meaning, ...]) -> None:
+def test_an_error_of_the_database_is_a_store_error(table: tuple[Meaning, ...]) -> None:
     for entry in table:
         assert entry.in_effect in (Fault.EFFECT, Fault.DATABASE)
         assert entry.elsewhere in (Fault.CALLER, Fault.DATABASE)

@@ -147,7 +147,7 @@ def test_workers_of_both_states_do_the_work_once(new_postgres_ledger: str) -> No
     drop_copies(url)
 
 
-def test_another_database_or_timeline_behind_the_url_is_said(
+def test_another_database_or_timeline_behind_the_url_is_reported(
     new_postgres_ledger: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fail_over = kept_copy(new_postgres_ledger)
@@ -162,7 +162,7 @@ def test_another_database_or_timeline_behind_the_url_is_said(
 
 
 @pytest.mark.pg
-def test_a_recovery_to_another_timeline_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_recovery_to_another_timeline_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     with Server(settings={"restore_command": "false"}) as server:
         url = server.create_database()
         with create_store(url) as store, caplog.at_level(logging.WARNING, "holdfast"):

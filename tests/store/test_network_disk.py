@@ -17,7 +17,7 @@ def mounts(folder: Path, *lines: str) -> Path:
     return table
 
 
-def test_the_nearest_mount_tells(tmp_path: Path) -> None:
+def test_the_file_system_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
     table = mounts(tmp_path, "disk / ext4 rw 0 0", "server:/x /data nfs4 rw 0 0", "disk2 /data/my\\040disk xfs rw 0 0")
     assert file_system_of(Path("/srv/ledgers"), table) == "ext4"
     assert file_system_of(Path("/data/ledgers"), table) == "nfs4"

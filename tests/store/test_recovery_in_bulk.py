@@ -33,7 +33,7 @@ def rows(verbs: Verbs, job_id: int) -> list[Any]:
     return [jobs, aborted, journal]
 
 
-def test_it_writes_what_a_recovery_of_each_writes(verbs: Verbs) -> None:
+def test_a_recovery_in_bulk_writes_the_same_rows_as_single_recoveries(verbs: Verbs) -> None:
     for begin in (True, False):
         verbs.submit()
         verbs.submit()
@@ -62,7 +62,7 @@ def test_a_live_lease_is_left_alone(verbs: Verbs) -> None:
     assert verbs.job(held.job_id).state is JobState.RUNNING
 
 
-def test_what_has_committed_is_to_be_cancelled_or_lost_too_often_is_left_to_decide(verbs: Verbs) -> None:
+def test_committed_cancelled_and_often_lost_attempts_are_not_recovered_in_bulk(verbs: Verbs) -> None:
     ids = [verbs.submit() for _ in range(4)]
     for _ in range(2):
         verbs.claim(4)
@@ -88,7 +88,7 @@ def test_what_has_committed_is_to_be_cancelled_or_lost_too_often_is_left_to_deci
     assert verbs.job(plain.job_id).lost == 1
 
 
-def test_no_more_than_asked_for_and_the_oldest_first(verbs: Verbs) -> None:
+def test_a_recovery_in_bulk_takes_at_most_n_and_the_oldest_first(verbs: Verbs) -> None:
     for _ in range(5):
         verbs.submit()
     first = [attempt.job_id for attempt in verbs.claim(3, owner=WORKER)]

@@ -21,7 +21,7 @@ RULINGS = {
 
 @pytest.mark.req("K-14", "X-06")
 @pytest.mark.parametrize("later", [True, False], ids=["at a time", "at once"])
-def test_retry_puts_a_failed_job_back(verbs: Verbs, later: bool) -> None:
+def test_retry_makes_a_failed_job_pending(verbs: Verbs, later: bool) -> None:
     before = verbs.job_in(JobState.FAILED)
     now = verbs.clock.advance(3)
     run_at = verbs.clock.after(60) if later else None
@@ -38,7 +38,7 @@ def test_retry_puts_a_failed_job_back(verbs: Verbs, later: bool) -> None:
 
 @pytest.mark.req("K-14")
 @pytest.mark.parametrize("reason", ["dlq-drain", "incident", "backfill", "test"])
-def test_replay_puts_a_failed_job_back_under_a_managed_reason(verbs: Verbs, reason: str) -> None:
+def test_replay_makes_a_failed_job_pending_with_a_known_reason(verbs: Verbs, reason: str) -> None:
     before = verbs.job_in(JobState.FAILED)
     now = verbs.clock.advance(3)
     assert isinstance(verbs.rule(before, Replay(reason)), Move)
@@ -72,7 +72,7 @@ def test_an_unknown_replay_reason_is_refused(verbs: Verbs) -> None:
 
 
 @pytest.mark.req("K-14", "X-06")
-def test_a_job_without_attempts_left_is_not_put_back(verbs: Verbs) -> None:
+def test_a_job_without_attempts_left_is_not_retried(verbs: Verbs) -> None:
     """By its verbs a job at the sum of its budgets is quarantined at once; the guard holds all the same."""
     job = verbs.job_in(JobState.FAILED, max_attempts=1, replay_attempts=1)
     assert isinstance(verbs.rule(job, Retry()), Move)
@@ -124,7 +124,7 @@ def test_cancelling_is_quarantine_with_a_code(verbs: Verbs, state: JobState) -> 
 
 
 @pytest.mark.req("K-17", "X-01", "G-02")
-def test_release_needs_a_grant_and_uses_it_up(verbs: Verbs) -> None:
+def test_release_needs_a_grant_and_consumes_it(verbs: Verbs) -> None:
     before = verbs.job_in(JobState.QUARANTINED)
     grant = verbs.active_grant(before.job_id)
     now = verbs.clock.advance(3)
@@ -163,7 +163,7 @@ def test_release_without_operator_reason_or_grant_is_refused(verbs: Verbs) -> No
 
 
 @pytest.mark.req("K-17", "X-01")
-def test_a_grant_that_this_move_did_not_use_up_releases_nothing(verbs: Verbs) -> None:
+def test_a_grant_that_this_move_did_not_consume_releases_nothing(verbs: Verbs) -> None:
     """Active, or consumed by another move: the database itself refuses, and the transaction leaves nothing."""
     first, second = verbs.job_in(JobState.QUARANTINED), verbs.job_in(JobState.QUARANTINED)
     active, used = verbs.active_grant(second.job_id), verbs.active_grant(first.job_id)
@@ -216,7 +216,7 @@ def test_a_request_for_the_current_state_writes_nothing(verbs: Verbs, state: Job
     ],
     ids=["running", "succeeded", "quarantined"],
 )
-def test_what_the_table_does_not_list_is_refused(verbs: Verbs, state: JobState, names: tuple[str, ...]) -> None:
+def test_a_ruling_without_an_edge_is_refused(verbs: Verbs, state: JobState, names: tuple[str, ...]) -> None:
     job = verbs.job_in(state)
     before = verbs.everything()
     for name in names:

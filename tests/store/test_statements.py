@@ -58,7 +58,7 @@ def test_a_file_has_the_same_statements_in_the_same_order(file: str) -> None:
     assert len(sqlite) == len(set(sqlite)) > 0
 
 
-def test_what_is_the_same_in_both_dialects_stands_once() -> None:
+def test_a_statement_equal_in_both_dialects_is_shared() -> None:
     twice = [
         name
         for file in texts("sqlite")

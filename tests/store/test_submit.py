@@ -24,7 +24,7 @@ def keyed(key: str, payload: str = "{}", operation: str = "noop", client: str = 
 
 
 @pytest.mark.req("K-10", "M-01", "G-17")
-def test_a_submission_is_recorded_as_it_was_asked(verbs: Verbs) -> None:
+def test_a_submission_is_recorded_as_given(verbs: Verbs) -> None:
     now = verbs.clock()
     first = verbs.submit()
     job_id = verbs.submit(
@@ -73,7 +73,7 @@ def test_a_submission_is_recorded_as_it_was_asked(verbs: Verbs) -> None:
     assert verbs.executions(job_id) == []
 
 
-def test_what_is_not_said_has_its_default(verbs: Verbs) -> None:
+def test_omitted_fields_have_their_defaults(verbs: Verbs) -> None:
     job = verbs.job(verbs.submit())
     assert job.run_at == verbs.clock()
     assert (job.client, job.key, job.queue, job.priority) == ("local", None, "default", 0)
@@ -176,7 +176,7 @@ def test_without_a_key_there_is_no_dedupe(verbs: Verbs) -> None:
     assert third.is_new
 
 
-def test_each_answer_stands_where_its_submission_stood(verbs: Verbs) -> None:
+def test_answers_are_in_the_order_of_the_submissions(verbs: Verbs) -> None:
     """Keys are written in one order for all, and rows without a key after them: neither may show."""
     draw = random.Random(2)
     batch = [
@@ -191,13 +191,13 @@ def test_each_answer_stands_where_its_submission_stood(verbs: Verbs) -> None:
     assert keyless == sorted(keyless)
 
 
-def test_an_empty_batch_is_nothing(verbs: Verbs) -> None:
+def test_an_empty_batch_writes_nothing(verbs: Verbs) -> None:
     before = verbs.everything()
     assert verbs.submit_all([]) == []
     assert verbs.everything() == before
 
 
-def test_an_operation_that_nobody_declared_is_refused_and_nothing_is_written(verbs: Verbs) -> None:
+def test_an_undeclared_operation_is_refused_and_nothing_is_written(verbs: Verbs) -> None:
     before = verbs.everything()
     with pytest.raises(UnknownOperationError) as caught:
         verbs.submit_all([keyed("a"), keyed("b", operation="unheard-of")])

@@ -159,7 +159,7 @@ def test_an_idle_watch_costs_nothing(sqlite_url: str) -> None:
 # -- PostgreSQL -------------------------------------------------------------------------------------------------------
 
 
-def test_a_watch_that_lost_its_connection_takes_another_and_looks(new_postgres_ledger: str) -> None:
+def test_a_watch_that_lost_its_connection_reconnects_and_looks(new_postgres_ledger: str) -> None:
     with Ledger(new_postgres_ledger) as ledger, closing(ledger.store.watch()) as watch:
         ledger.submit("noop")
         settle(watch)
@@ -218,7 +218,7 @@ def test_an_announcement_waits_for_no_sync_and_a_submit_does(new_postgres_ledger
             assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
 
 
-def test_an_announcement_whose_statement_was_discarded_loses_nothing_but_itself(new_postgres_ledger: str) -> None:
+def test_an_announcement_whose_statement_was_discarded_loses_no_job(new_postgres_ledger: str) -> None:
     with Ledger(new_postgres_ledger) as ledger, closing(ledger.store.watch()) as watch:
         ledger.submit("noop")
         settle(watch)

@@ -271,7 +271,7 @@ def test_the_two_budgets_end_in_failed_and_then_in_quarantine(verbs: Verbs) -> N
 
 
 @pytest.mark.req("X-06")
-def test_give_back_costs_the_job_nothing(verbs: Verbs) -> None:
+def test_a_returned_attempt_is_excused(verbs: Verbs) -> None:
     job_id = verbs.submit(max_attempts=1, replay_attempts=0)
     before = verbs.claim_one()
     now = verbs.clock.advance(1)
@@ -414,7 +414,7 @@ def test_a_crash_after_commit_is_never_run_again(verbs: Verbs) -> None:
     assert [e.status for e in verbs.executions(attempt.job.job_id)] == [ExecutionStatus.DONE]
 
 
-def test_recovery_takes_the_oldest_first_and_no_more_than_it_was_told(verbs: Verbs) -> None:
+def test_recovery_takes_at_most_n_and_the_oldest_first(verbs: Verbs) -> None:
     exec_ids = []
     for seconds in (30, 10, 20):
         verbs.submit()
@@ -424,7 +424,7 @@ def test_recovery_takes_the_oldest_first_and_no_more_than_it_was_told(verbs: Ver
     assert [attempt.execution.exec_id for attempt, _ in verbs.recover(n=2)] == [exec_ids[0]]
 
 
-def test_a_lease_ends_at_its_very_microsecond(verbs: Verbs) -> None:
+def test_a_lease_ends_at_its_exact_microsecond(verbs: Verbs) -> None:
     verbs.submit()
     attempt = verbs.claim_one(seconds=10)
     verbs.clock.advance(9.999999)
@@ -467,7 +467,7 @@ def test_another_token_is_refused(verbs: Verbs, name: str) -> None:
 
 @pytest.mark.req("M-06", "X-05")
 @pytest.mark.parametrize("name", WORKERS_COMMANDS)
-def test_an_expired_lease_is_refused_even_if_nobody_reclaimed_it(verbs: Verbs, name: str) -> None:
+def test_an_expired_lease_is_refused_even_if_it_was_not_recovered(verbs: Verbs, name: str) -> None:
     attempt = leased_for(verbs, name)
     verbs.clock.advance(LATE)
     before = verbs.everything()
@@ -526,7 +526,7 @@ def test_a_live_lease_is_never_reclaimed(verbs: Verbs, status: ExecutionStatus) 
 
 
 @pytest.mark.req("M-03")
-def test_what_has_committed_can_neither_fail_nor_expire(verbs: Verbs) -> None:
+def test_a_committed_attempt_can_neither_fail_nor_expire(verbs: Verbs) -> None:
     verbs.submit()
     attempt = verbs.claim_one()
     verbs.work(attempt, Commit(token(attempt)))
@@ -671,7 +671,7 @@ def test_one_execution_twice_in_a_batch_is_refused_as_a_defect(verbs: Verbs) -> 
     assert verbs.everything() == before
 
 
-def test_an_empty_batch_is_nothing(verbs: Verbs) -> None:
+def test_an_empty_batch_writes_nothing(verbs: Verbs) -> None:
     before = verbs.everything()
     assert verbs.work_all([]) == []
     assert verbs.everything() == before
@@ -708,7 +708,7 @@ def test_progress_is_noted_under_the_lease_alone(verbs: Verbs) -> None:
     assert verbs.attempt(exec_id) == after
 
 
-def test_beats_of_a_set_answer_for_each(verbs: Verbs) -> None:
+def test_heartbeats_of_a_set_are_answered_one_by_one(verbs: Verbs) -> None:
     for _ in range(3):
         verbs.submit()
     alive, ended, wrong = verbs.claim(3)

@@ -90,7 +90,7 @@ def test_the_page_has_the_table() -> None:
     ]
 
 
-def test_what_jobs_do_is_counted(ledger: Ledger) -> None:
+def test_transitions_of_jobs_are_counted(ledger: Ledger) -> None:
     scope = Scope(ledger)
 
     @ledger.operation("good", queue="mail")

@@ -143,7 +143,7 @@ COUNTED = (
             (" AND j.due_at <= :now", ""),
             (" AND due_at <= (SELECT now FROM t)", ""),
         ),
-        tests=(f"{CLAIM}::test_a_job_is_given_out_from_its_due_time_on",),
+        tests=(f"{CLAIM}::test_a_job_is_claimed_from_its_due_time_on",),
         databases=BOTH,
     ),
     SeededFault(
@@ -179,7 +179,7 @@ COUNTED = (
             ("excused = j.excused + s.excused", "excused = j.excused"),
             ("excused = j.excused + k.excused", "excused = j.excused"),
         ),
-        tests=(f"{WORK}::test_give_back_costs_the_job_nothing",),
+        tests=(f"{WORK}::test_a_returned_attempt_is_excused",),
         databases=BOTH,
     ),
     SeededFault(
