@@ -465,7 +465,7 @@ def test_a_moment_whose_journal_rows_are_lost_is_refused(verbs: Verbs, rows_stay
             with pytest.raises(HistoryArchivedError) as caught:
                 ask()
             assert (caught.value.code, caught.value.exit_code) == ("history_archived", 3)
-            assert caught.value.context == {"at": time_text(moment), "told_from": time_text(done)}
+            assert caught.value.context == {"at": time_text(moment), "known_from": time_text(done)}
             assert f"history before {time_text(done)} is archived" in caught.value.message
     for moment in (done, young):
         assert counted(verbs, moment) == counts_before[moment]
@@ -499,7 +499,7 @@ def test_a_moment_that_gc_archived_is_refused_and_later_ones_are_shown(verbs: Ve
     assert counted(verbs, ended) == {("noop", "default", "succeeded"): 1}  # it has not moved since
     with pytest.raises(HistoryArchivedError) as caught:
         counted(verbs, young)
-    assert caught.value.context == {"at": time_text(young), "told_from": time_text(cancelled)}
+    assert caught.value.context == {"at": time_text(young), "known_from": time_text(cancelled)}
     past = at(verbs, job.job_id, ended)
     assert (past.job.state, past.journal, past.archived_before) == ("succeeded", (), ended)
     # The attempt that succeeded is in the row of its job.
@@ -540,7 +540,7 @@ def test_an_attempt_without_journal_rows_is_refused_too(verbs: Verbs) -> None:
     for moment in (claimed, started):
         with pytest.raises(HistoryArchivedError) as caught:
             at(verbs, attempt.job.job_id, moment)
-        assert caught.value.context == {"at": time_text(moment), "told_from": time_text(committed)}
+        assert caught.value.context == {"at": time_text(moment), "known_from": time_text(committed)}
     [execution] = at(verbs, attempt.job.job_id, done).executions
     assert (execution.status, execution.version, execution.lease_owner) == ("DONE", 4, WORKER)
 
@@ -576,6 +576,6 @@ def test_a_lost_history_that_is_not_archived_advises_check(verbs: Verbs) -> None
     for ask in (lambda: counted(verbs, then), lambda: at(verbs, job.job_id, then)):
         with pytest.raises(HistoryArchivedError) as caught:
             ask()
-        assert caught.value.context == {"at": time_text(then), "told_from": None}
+        assert caught.value.context == {"at": time_text(then), "known_from": None}
         assert caught.value.hint == "Run `holdfast check`."
     assert job.state == JobState.SUCCEEDED

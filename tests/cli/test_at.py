@@ -130,7 +130,7 @@ def test_archived_history_is_reported(history: str) -> None:
     for command in (["show", "2"], ["stats"]):
         refused = holdfast(*command, "--at", born, "--db", history, "--json")
         assert (refused.code, refused.error_code) == (3, "history_archived")
-        assert refused.json["context"]["told_from"] == last
+        assert refused.json["context"]["known_from"] == last
 
 
 # ---------------------------------------------------------------------------------------------------------------------

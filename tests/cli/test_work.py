@@ -169,10 +169,10 @@ def test_a_worker_gives_its_lease_back_on_sigterm_and_stops_at_once_on_the_secon
 
 def test_cancel_and_retry(history: str) -> None:
     cancelled = holdfast("cancel", "5", "--reason", "too late", "--db", history, "--json").json
-    assert cancelled == {"job_id": 5, "state": "quarantined", "asked_to_stop": False}
+    assert cancelled == {"job_id": 5, "state": "quarantined", "stop_requested": False}
     assert holdfast("cancel", "5", "--db", history, "--json").json["state"] == "quarantined"
     answer = holdfast("cancel", "4", "--db", history, "--json").json
-    assert answer == {"job_id": 4, "state": "running", "asked_to_stop": True}
+    assert answer == {"job_id": 4, "state": "running", "stop_requested": True}
     assert holdfast("retry", "2", "--db", history, "--json").json == {"job_id": 2, "state": "pending"}
     refused = holdfast("retry", "1", "--db", history, "--json")
     assert (refused.code, refused.error_code) == (3, "invalid_state_transition")

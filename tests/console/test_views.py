@@ -22,7 +22,7 @@ from holdfast.console.views.next_steps import NextStep
 from holdfast.console.views.overview import ledger_of, overview
 from holdfast.console.views.quarantine import quarantine_view
 from holdfast.console.views.queue import queue_view
-from holdfast.console.views.queues import Standing, percentiles
+from holdfast.console.views.queues import QueueStatus, percentiles
 from holdfast.console.views.replays import draft_of, replay_look, run_view
 from holdfast.console.views.schedules import schedule_rows
 from holdfast.console.views.switches import switches_view
@@ -58,12 +58,12 @@ def test_the_overview_names_what_needs_attention_the_most_decisive_first(scene: 
     assert view.counts == {"pending": 61, "running": 4, "succeeded": 451, "failed": 55, "quarantined": 5}
     assert (view.jobs, view.workers_alive, view.switches_on, view.drafts) == (576, 3, 1, 1)
     rows = {row.name: row for row in view.queues}
-    assert rows["hrrr"].standing is Standing.NO_WORKER
+    assert rows["hrrr"].status is QueueStatus.NO_WORKER
     assert (rows["hrrr"].due, [lane.due for lane in rows["hrrr"].lanes]) == (12, [6, 6])
-    assert rows["goes-abi"].standing is Standing.FAILING
+    assert rows["goes-abi"].status is QueueStatus.FAILING
     assert (rows["goes-abi"].running, rows["goes-abi"].slots) == (4, 8)
-    assert rows["mail"].standing is Standing.SWITCHED_OFF
-    assert rows["mrms"].standing is Standing.PAUSED
+    assert rows["mail"].status is QueueStatus.SWITCHED_OFF
+    assert rows["mrms"].status is QueueStatus.PAUSED
     assert view.tiles[0].n == 61
     assert [act.by for act in view.acts][:2] == ["bob", "ann"]
 

@@ -390,7 +390,7 @@ def test_a_cancellation_was_requested(verbs: Verbs) -> None:
     requested_at = text(verbs)
     verbs.clock.advance(3)
     answer = explained(verbs, job_id)
-    assert codes(answer) == (JobVerdict.RUNNING, ["running", "cancel_asked"])
+    assert codes(answer) == (JobVerdict.RUNNING, ["running", "cancel_requested"])
     found = answer.findings[1]
     names(found, "2026-03-14 09:26:53 UTC (3 s ago)")
     assert found.evidence == {"cancel_asked_at": requested_at, "by": "ann", "reason": "not wanted", "attempt": 1}

@@ -165,7 +165,7 @@ def _require_past(at: datetime, now: datetime) -> None:
 
 
 def _archived_error(what: str, at: datetime, known_from: datetime | None) -> HistoryArchivedError:
-    context: dict[str, object] = {"at": time_text(at), "told_from": time_text(known_from) if known_from else None}
+    context: dict[str, object] = {"at": time_text(at), "known_from": time_text(known_from) if known_from else None}
     if known_from is None:
         # Rows are missing, although none of this record was archived.
         return HistoryArchivedError(f"{what} at {time_text(at)}", next_step="Run `holdfast check`.", context=context)

@@ -59,18 +59,25 @@ def _of_running(seen: JobView) -> Iterator[Finding]:
     if execution.cancel_asked_at is not None:
         request, evidence = _request(seen, execution)
         words = f"{request}; the job is cancelled when attempt {execution.attempt} ends, unless it commits first."
-        yield seen.finding(FindingCode.CANCEL_ASKED, words, evidence)
+        yield seen.finding(FindingCode.CANCEL_REQUESTED, words, evidence)
     if seen.suspect:
         yield suspect_finding(seen)
 
 
 def _request(seen: JobView, execution: Execution) -> tuple[str, dict[str, object]]:
     """Return the words and the evidence of a request to cancel an attempt."""
-    asked_at = execution.cancel_asked_at or execution.updated_at
+    requested_at = execution.cancel_asked_at or execution.updated_at
     row = next((r for r in seen.requests if r.attempt == execution.attempt), None)
     by, reason = (row.actor, row.reason) if row else (None, None)
-    words = f"{by or 'An operator'} requested at {seen.when(asked_at)} to cancel it{f': {reason}' if reason else ''}"
-    return words, {"cancel_asked_at": moment_text(asked_at), "by": by, "reason": reason, "attempt": execution.attempt}
+    words = (
+        f"{by or 'An operator'} requested at {seen.when(requested_at)} to cancel it{f': {reason}' if reason else ''}"
+    )
+    return words, {
+        "cancel_asked_at": moment_text(requested_at),
+        "by": by,
+        "reason": reason,
+        "attempt": execution.attempt,
+    }
 
 
 def _held(seen: JobView, execution: Execution) -> Iterator[Finding]:

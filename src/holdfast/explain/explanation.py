@@ -35,7 +35,7 @@ class FindingCode(StrEnum):
     LEASE_EXPIRED = "lease_expired"
     COMMITTED = "committed"
     RUNNING = "running"
-    CANCEL_ASKED = "cancel_asked"
+    CANCEL_REQUESTED = "cancel_requested"
     CANCEL_TOO_LATE = "cancel_too_late"
     OWNER_SILENT = "owner_silent"
     KILL_SWITCH = "kill_switch"

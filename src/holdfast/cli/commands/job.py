@@ -221,7 +221,7 @@ def cancel(ledger: "Ledger", *, job_id: JobId, reason: Reason = None) -> Answer:
     state = ledger.cancel(job_id, actor=actor(), reason=reason)
     running = state == "running"
     text = f"Job {job_id} is running; stop requested." if running else f"Job {job_id} is {state}."
-    return Answer({"job_id": job_id, "state": state, "asked_to_stop": running}, text)
+    return Answer({"job_id": job_id, "state": state, "stop_requested": running}, text)
 
 
 @command(Location.ledger)

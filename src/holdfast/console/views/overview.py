@@ -19,7 +19,7 @@ from holdfast.console.views.charts import Sparkline, binned, sparkline
 from holdfast.console.views.failures import FailedGroups, Group
 from holdfast.console.views.limits import LimitRow, limit_rows
 from holdfast.console.views.links import job_list, path, replay_draft
-from holdfast.console.views.queues import Fleet, QueueRow, Standing, fleet_of, queue_rows
+from holdfast.console.views.queues import Fleet, QueueRow, QueueStatus, fleet_of, queue_rows
 from holdfast.console.views.recent import RecentAct, recent_acts
 from holdfast.console.views.words import clock, counted, number
 from holdfast.core.governed import Grant, ProcedureRun
@@ -174,7 +174,7 @@ def _of_queues(queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
     for row in queues:
         due = number(row.due) + (" or more" if row.due_more else "")
         waited = "" if row.oldest_s is None else f" The oldest has waited for {span(row.oldest_s)}."
-        if row.standing is Standing.NO_WORKER:
+        if row.status is QueueStatus.NO_WORKER:
             last = max((w.seen_at for w in fleet.workers if row.name in w.queues), default=None)
             seen = (
                 f"A worker of this queue was last seen at {clock(last, fleet.now)} ({age(last, fleet.now)})."
@@ -190,7 +190,7 @@ def _of_queues(queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
                 mono=f"holdfast worker --queue {row.name}",
                 links=(Link("Workers", path("/workers", queue=row.name)), Link("Queue", path("/queues", row.name))),
             )
-        elif row.standing is Standing.PAUSED and row.pause is not None:
+        elif row.status is QueueStatus.PAUSED and row.pause is not None:
             yield Need(
                 weight=Weight.HELD,
                 code="queue_paused",
@@ -200,7 +200,7 @@ def _of_queues(queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
                 " Running jobs continue.",
                 links=(Link("Resume…", path("/queues", row.name, "resume"), governed=True),),
             )
-        elif row.standing is Standing.FULL and row.oldest_s is not None and row.oldest_s > LATE_S:
+        elif row.status is QueueStatus.FULL and row.oldest_s is not None and row.oldest_s > LATE_S:
             yield Need(
                 weight=Weight.SLOW,
                 code="falls_behind",

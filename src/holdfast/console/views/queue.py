@@ -1,4 +1,4 @@
-"""One queue: its standing, its lanes, its workers, its operations and its failures.
+"""One queue: its status, its lanes, its workers, its operations and its failures.
 
 Invariants: everything is read from one reading and judged at one time.
 """

@@ -29,7 +29,7 @@ from holdfast.store.verbs.watch import DUE_MAX, Lane, due_lanes, pauses, recent_
 FAILING = 10  # from so many failed jobs in the last hour on, a queue counts as failing
 
 
-class Standing(StrEnum):
+class QueueStatus(StrEnum):
     """How a queue does, the worst first."""
 
     NO_WORKER = "no worker"
@@ -43,14 +43,14 @@ class Standing(StrEnum):
 
 
 TONES = {
-    Standing.NO_WORKER: "failed",
-    Standing.FAILING: "failed",
-    Standing.PAUSED: "attention",
-    Standing.SWITCHED_OFF: "attention",
-    Standing.FULL: "attention",
-    Standing.WAITING: "pending",
-    Standing.IDLE: "pending",
-    Standing.KEEPS_UP: "succeeded",
+    QueueStatus.NO_WORKER: "failed",
+    QueueStatus.FAILING: "failed",
+    QueueStatus.PAUSED: "attention",
+    QueueStatus.SWITCHED_OFF: "attention",
+    QueueStatus.FULL: "attention",
+    QueueStatus.WAITING: "pending",
+    QueueStatus.IDLE: "pending",
+    QueueStatus.KEEPS_UP: "succeeded",
 }
 
 
@@ -58,7 +58,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     """A queue at one time."""
 
     name: str
-    standing: Standing
+    status: QueueStatus
     words: str
     tone: str
     due: int
@@ -125,8 +125,8 @@ def queue_rows(
         rows = [
             row for row in rows if row.name != "default" or any(row.counts.values()) or row.workers or len(rows) == 1
         ]
-    order = list(Standing)
-    return sorted(rows, key=lambda row: (order.index(row.standing), row.name))
+    order = list(QueueStatus)
+    return sorted(rows, key=lambda row: (order.index(row.status), row.name))
 
 
 def _row(name: str, fleet: Fleet, activity: Activity, lanes: Sequence[Lane], durations: Sequence[float]) -> QueueRow:
@@ -141,13 +141,13 @@ def _row(name: str, fleet: Fleet, activity: Activity, lanes: Sequence[Lane], dur
     ahead = min((at for at in first if at > fleet.now), default=None)
     done, failed = activity.done(name), activity.failed(name)
     slots = sum(worker.concurrency for worker in serving)
-    standing = _standing(name, fleet, counts, due, serving=bool(serving), slots=slots, failed=sum(failed))
+    status = _status(name, fleet, counts, due, serving=bool(serving), slots=slots, failed=sum(failed))
     fast, slow = percentiles(durations)
     return QueueRow(
         name=name,
-        standing=standing,
-        words=_words(standing, ahead, fleet.now),
-        tone=TONES[standing],
+        status=status,
+        words=_words(status, ahead, fleet.now),
+        tone=TONES[status],
         due=due,
         due_more=any(lane.due >= DUE_MAX for lane in lanes),
         oldest_s=None if oldest is None else (fleet.now - oldest).total_seconds(),
@@ -169,31 +169,31 @@ def _row(name: str, fleet: Fleet, activity: Activity, lanes: Sequence[Lane], dur
     )
 
 
-def _standing(
+def _status(
     name: str, fleet: Fleet, counts: Mapping[str, int], due: int, *, serving: bool, slots: int, failed: int
-) -> Standing:
+) -> QueueStatus:
     waiting = {count.operation for count in fleet.counts if count.queue == name and count.state is JobState.PENDING}
     if name in fleet.pauses:
-        return Standing.PAUSED
+        return QueueStatus.PAUSED
     if waiting and all(OPERATION + operation in fleet.switches for operation in waiting):
-        return Standing.SWITCHED_OFF
+        return QueueStatus.SWITCHED_OFF
     if due and not serving:
-        return Standing.NO_WORKER
+        return QueueStatus.NO_WORKER
     if failed >= FAILING:
-        return Standing.FAILING
+        return QueueStatus.FAILING
     if due and counts[JobState.RUNNING] >= slots:
-        return Standing.FULL
+        return QueueStatus.FULL
     if counts[JobState.PENDING] and not due:
-        return Standing.WAITING
+        return QueueStatus.WAITING
     if not due and not counts[JobState.RUNNING]:
-        return Standing.IDLE
-    return Standing.KEEPS_UP
+        return QueueStatus.IDLE
+    return QueueStatus.KEEPS_UP
 
 
-def _words(standing: Standing, ahead: datetime | None, now: datetime) -> str:
-    if standing is Standing.WAITING and ahead is not None:
+def _words(status: QueueStatus, ahead: datetime | None, now: datetime) -> str:
+    if status is QueueStatus.WAITING and ahead is not None:
         return f"next due {clock(ahead, now, parts='minutes')}"
-    return standing.value
+    return status.value
 
 
 def percentiles(seconds: Sequence[float]) -> tuple[float | None, float | None]:

@@ -18,7 +18,7 @@ SELECT {journal_columns} FROM holdfast_edges g
                       AND (s.epoch, s.last_xid, s.last_seq) >= (g.epoch, g.xid, g.seq))
  ORDER BY g.seq, g.step;
 
--- name: told_from
+-- name: known_from
 -- The latest beginning of a history that is not whole: from then on the journal tells of every job.
 SELECT max(coalesce((SELECT min(g.at) FROM holdfast_journal g
                       WHERE g.machine = 'JOB' AND g.subject = j.job_id AND g.version >= j.history_from), j.updated_at))

@@ -36,7 +36,7 @@ class JournalReads(Verbs):
 
     def complete_since(self) -> datetime | None:
         """Return the time from which on the journal has the history of every job; None if no history was archived."""
-        [[moment]] = self._run("told_from")
+        [[moment]] = self._run("known_from")
         return None if moment is None else self._store.moment(moment)
 
     def kept(self, job_id: int) -> tuple[int, list[JournalRow]]:
