@@ -1,4 +1,4 @@
-"""A ledger with a rich history on each database, and a clock to look at it by.
+"""A ledger with a rich history on each database, and a clock that stands after it.
 
 Invariants: a test's ledger is its own: a copy of one that was made once and closed, which is many times faster than
 making it anew, and the same to the byte.
@@ -63,7 +63,7 @@ def rich_postgres_url(pg_server: Server, rich_postgres: tuple[str, Rich]) -> Ite
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
 def rich_ledger(request: pytest.FixtureRequest) -> tuple[str, Rich]:
     """The URL of a rich ledger on each database in turn, and which job is which."""
-    # Asked for by name, so that the server starts only for the tests that use it.
+    # Requested by name, so that the server starts only for the tests that use it.
     url: str = request.getfixturevalue(f"rich_{request.param}_url")
     return url, request.getfixturevalue(f"rich_{request.param}")[1]
 

@@ -1,4 +1,4 @@
-"""The listed set of logical corruptions: each planted behind the ledger's back, each with all that must be found.
+"""The listed logical corruptions: each is written past the ledger's triggers and names what a check must find.
 
 Invariants: a corruption names every violation it causes, as (invariant, subject), on both databases; whatever else a
 check reports of that ledger is a false alarm.
@@ -553,7 +553,7 @@ def a_maintenance_that_never_ended(k: Knife) -> Found:
 
 @listed
 def a_maintenance_with_a_gap(k: Knife) -> Found:
-    """Remove a row from the middle of what is told of it."""
+    """Remove a row from the middle of a record's journal."""
     k.run("DELETE FROM holdfast_journal WHERE machine = 'MAINTENANCE' AND version = 2")
     return {("journal_continuous", f"MAINTENANCE {k.rich.maintenance}")}
 
@@ -812,7 +812,7 @@ def an_index_that_is_gone(k: Knife) -> Found:
 
 @listed
 def a_foreign_trigger(k: Knife) -> Found:
-    """Let the ledger's writes come to nothing without a word."""
+    """Discard writes of the ledger without an error."""
     if k.dialect == "sqlite":
         k.after = [
             "CREATE TRIGGER mine BEFORE INSERT ON holdfast_count_deltas BEGIN SELECT RAISE(IGNORE); END",
@@ -869,7 +869,7 @@ def defaults_that_are_not_json(k: Knife) -> Found:
 def a_door_that_stands_open(k: Knife) -> Found:
     opened = f"INSERT INTO holdfast_maintenance (who, why, opened_at) VALUES ('nobody', 'by hand', '{LONG_AGO}')"
     guard = "ALTER TABLE holdfast_maintenance {} TRIGGER holdfast_maintenance_still_open"
-    refused = k.dialect == "postgres"  # on SQLite it is a foreign key that refuses, and a session can do without
+    refused = k.dialect == "postgres"  # on SQLite a foreign key refuses this, and a session can switch foreign keys off
     k.after = [guard.format("DISABLE"), opened, guard.format("ENABLE ALWAYS")] if refused else [opened]
     return {("enforcement", "DOOR")}
 

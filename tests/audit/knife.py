@@ -1,4 +1,4 @@
-"""A raw client that edits a ledger behind its back: guards off, the edit, guards on again.
+"""A raw client that edits a ledger past its triggers: guards off, the edit, guards on again.
 
 Invariants: nothing of Holdfast's verbs is used for the edit; afterwards every trigger and every CHECK is as it was, so
 that what the edit left behind is all that can be found, but for a unique index that the edit itself makes impossible.
@@ -131,7 +131,7 @@ class Knife:
         self.run(f"INSERT INTO holdfast_journal ({', '.join(row)}) VALUES ({marks})", *row.values())
 
     def going_on_after(self, table: str, column: str, number: int) -> str:
-        """Return the statement that sets where the ids of a table go on: after a number."""
+        """Return the statement after which the next id of a table follows a number."""
         if self.dialect == "sqlite":
             return f"UPDATE sqlite_sequence SET seq = {number} WHERE name = '{table}'"
         return f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), {number})"
@@ -155,7 +155,7 @@ def unguarded(url: str, rich: Rich) -> Iterator[Knife]:
         client.run("PRAGMA foreign_keys = OFF")
         client.run("PRAGMA ignore_check_constraints = ON")
     else:
-        client.run("SET session_replication_role = replica")  # no foreign keys; our own triggers do not care
+        client.run("SET session_replication_role = replica")  # no foreign keys
         client.run("SET timezone TO 'UTC'")
     try:
         client.begin()
@@ -219,4 +219,6 @@ def _checked_again(client: Client, checks: list[tuple[str, str, str]]) -> None:
         client.run("SET CONSTRAINTS ALL IMMEDIATE")
     for table, name, text in checks:
         client.run(f"ALTER TABLE {table} ADD CONSTRAINT {name} {text} NOT VALID")
-        client.run("UPDATE pg_constraint SET convalidated = true WHERE conname = ?", name)  # as if it had always held
+        client.run(
+            "UPDATE pg_constraint SET convalidated = true WHERE conname = ?", name
+        )  # without checking the rows that exist

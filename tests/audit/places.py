@@ -1,4 +1,4 @@
-"""New databases of either kind, as many as a test asks for.
+"""New databases of either kind, as many as a test requests.
 
 A plugin of the modules that name it in `pytest_plugins`.
 """

@@ -1,4 +1,4 @@
-"""Ledgers that were sealed, hands that tamper with them, and what is true of seals, worked out without the code.
+"""Sealed ledgers, ways to tamper with them, and the expected seals, computed without the code under test.
 
 Invariants: `loose_rows` and `rebuilt` share nothing with the sealer and the verifier but the rows of the tables: keys
 are compared and hashes made with the standard library alone.
@@ -112,7 +112,7 @@ def write_epoch(store: Store[Any], epoch: str) -> None:
 
 @contextmanager
 def guards_off(url: str) -> Iterator[Client]:
-    """Yield a raw client while the ledger has no triggers; afterwards it has them all again, as if nothing had been."""
+    """Yield a raw client while the ledger has no triggers; afterwards it has all of them again."""
     client = Client(url)
     drop_triggers(client)
     yield client

@@ -20,13 +20,13 @@ from tests.support.children import Child
 
 
 def moved(directory: Path, *urls: str, timeout_s: float = 300) -> Any:
-    """Run the process, and return what it says."""
+    """Run the process, and return the line that it prints."""
     with Child("tests.audit.snapshot_mover", str(directory), *urls) as child:
         return json.loads(child.output(timeout_s))
 
 
 def memory_mb() -> float:
-    """The most that this program had in memory. Not `ru_maxrss`, which begins with what its parent had."""
+    """The peak memory of this program. Not `ru_maxrss`, which begins with the peak of its parent."""
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) / 1024
 

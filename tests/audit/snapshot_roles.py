@@ -1,6 +1,6 @@
 """What the children of the crash tests do: take or restore a snapshot, and die in the middle of it.
 
-Invariants: a child dies by SIGKILL, right after the call that it was told to die in has returned; one that comes to its
+Invariants: a child dies by SIGKILL, right after the call that it must die in has returned; one that comes to its
 end without dying exits with 0.
 """
 

@@ -1,6 +1,6 @@
 """Ledgers to be snapshotted, and a reader of ledgers that is not Holdfast's.
 
-Invariants: `told` uses no SQL of Holdfast's own, and says the same of two ledgers only if every column of every row of
+Invariants: `rows_of` uses no SQL of Holdfast's own, and is equal for two ledgers only if every column of every row of
 every table that should travel is the same; times and flags are brought to one form, nothing else is.
 """
 
@@ -62,7 +62,7 @@ def make_full(store: Store[Any], clock: VirtualClock) -> Rich:
         assert transaction.schedules.record(tick)
         assert transaction.workers.take_duty("fold", 60)
         transaction.workers.seen("worker-1", ["default"], ["echo"], 8)
-        assert transaction.leases.acquire("registry", "operator-1", 60)  # which stays behind
+        assert transaction.leases.acquire("registry", "operator-1", 60)  # which is not in a snapshot
         for subject in ("job 1", "job 2"):
             assert transaction.runs.add_evidence("review", subject, '{"ok":"да"}', actor="operator-1")
     for name in ("zoë", "bob"):
@@ -142,7 +142,7 @@ def put(path: Path, url: str, clock: VirtualClock | None = None, **fields: Any) 
 
 
 def rows_of(url: str, *, upto_epoch: int = 1) -> dict[str, list[dict[str, Any]]]:
-    """Return every row that should travel, as somebody else's client reads it."""
+    """Return every row that should travel, as a foreign client reads it."""
     client = Client(url)
     try:
         return {table: _rows(client, table, upto_epoch) for table in TRAVELLING}

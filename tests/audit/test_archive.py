@@ -1,4 +1,4 @@
-"""The archive file: the same history makes the same bytes, what is whole is read back, and anything else is refused."""
+"""The archive file: equal history makes equal bytes, a complete file is read back, and any other is refused."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_same_history_makes_the_same_bytes(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What cannot be trusted
+# Damaged files
 
 
 def test_an_archive_that_was_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
@@ -253,13 +253,13 @@ def test_noise_is_refused_or_changes_no_history(tmp_path: Path, seed: int) -> No
         contents = read(path)
     except ArchiveInvalidError:
         return
-    # What no seal closes can be altered unseen by whoever does not ask for the SHA-256; history cannot.
+    # Without its SHA-256, a change of what no seal covers is not seen; a change of history is.
     assert contents.journal == [r for rows in BLOCKS for r in rows]
     assert [seal.hash for seal in contents.header.seals] == [seal.hash for seal in sealed(BLOCKS)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What cannot be written
+# Errors of writing
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_directory_without_write_permission_is_reported(tmp_path: Path) -> Non
 
 
 def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the disk: the same write fails in the same way."""
+    """A limit on the size of files simulates a full disk: the same write fails in the same way."""
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({}, resource.RLIM_INFINITY))\n"
     tries = [limit.format(room) + TOLD.format("written") + "\nprint(names(d))" for room in (0, 5, 300)]
     assert child("\n".join(tries), tmp_path).splitlines() == ["EFBIG", "[]"] * 3
@@ -337,9 +337,9 @@ def test_the_files_of_a_killed_writer_are_replaced_and_swept(tmp_path: Path) -> 
     made = written(tmp_path)
     assert verify(tmp_path / made.file, sha256=made.sha256).last_seal == 3
     assert names(tmp_path) == sorted([new.name, theirs.name, made.file])
-    assert written(tmp_path) == made  # what was left whole is the same
+    assert written(tmp_path) == made  # a complete file is kept
     path = tmp_path / made.file
-    path.write_bytes(path.read_bytes()[:-20])  # and what a disk or a copy has cut off is known by its first line
+    path.write_bytes(path.read_bytes()[:-20])  # a truncated file is recognised by its first line
     assert written(tmp_path) == made
     assert verify(path, sha256=made.sha256).last_seal == 3
 

@@ -1,4 +1,4 @@
-"""Time travel: what the ledger looked like at a moment is what was seen at that moment, on both databases."""
+"""Time travel: the ledger as of a moment equals what was read at that moment, on both databases."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ HISTORY = st.lists(
 
 
 class Historian:
-    """Takes steps that fit what there is, and writes down what is seen after each."""
+    """Takes random steps that are possible, and records what is read after each."""
 
     examples = itertools.count()
 
@@ -92,10 +92,10 @@ class Historian:
             self._submit(pick)
 
     def step(self, name: str, pick: int, pause: float) -> None:
-        """Take a step; where there is nothing that it fits, work on what there is."""
+        """Take a step; if it is not possible, work on a job that exists."""
         if getattr(self, f"_{name}")(pick) is False:
             self._claim(pick)
-        # Steps of one moment are one: what was seen last counts.
+        # Several steps at one moment count as one: the last reading is compared.
         self.seen[self.verbs.clock()] = self.look()
         self.verbs.clock.advance(pause)
 
@@ -248,7 +248,7 @@ class Historian:
 
 @pytest.mark.req("M-11")
 def test_the_past_of_any_history_matches_what_was_read_then(verbs: Verbs) -> None:
-    """Counts are exact at every moment; of a job and its executions, all that is told is what was seen then."""
+    """Counts are exact at every moment; what is shown of a job and its executions equals what was read then."""
 
     @settings(max_examples=settings().max_examples // 5, phases=phases())
     @given(history=HISTORY)
@@ -358,7 +358,7 @@ def test_counts_at_each_moment(verbs: Verbs) -> None:
     assert counted(verbs, one) == {red: 1}
     assert counted(verbs, two) == {red: 1, ("echo", "default", "pending"): 1}
     assert counted(verbs, three) == {red: 1, ("echo", "default", "running"): 1}
-    # Two edges in one write: nobody was ever seen in the middle.
+    # Two edges in one write: no reading shows the state in between.
     assert counted(verbs, four) == {red: 1, ("echo", "default", "pending"): 1}
     assert counted(verbs, four - TICK) == counted(verbs, three)
 
@@ -398,7 +398,7 @@ def test_a_replay_reason_is_shown_only_if_it_is_certain(verbs: Verbs) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Times that cannot be asked for
+# Times that are refused
 
 
 def test_before_it_was_submitted_there_was_no_job(verbs: Verbs) -> None:
@@ -432,7 +432,7 @@ def test_a_time_in_the_future_is_refused(verbs: Verbs) -> None:
 
 
 def under_the_door(verbs: Verbs, *texts: str) -> None:
-    """Do what only retention may do, as it does it: through the door, in one transaction."""
+    """Run statements as retention does: under maintenance, in one transaction."""
     with verbs.store.transaction() as transaction, transaction.maintenance.open(who="gc", why="retention"):
         for text in texts:
             verbs.store.execute(transaction.connection, text)

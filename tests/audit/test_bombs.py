@@ -21,7 +21,7 @@ MEBI = 1 << 20
 def bomb(path: Path, begins: bytes, mebibytes: int) -> Path:
     parts = (begins, *[b" " * MEBI] * mebibytes, b"\n")
     compressed = {part: gzip.compress(part, 1) for part in set(parts)}
-    path.write_bytes(b"".join(compressed[part] for part in parts))  # one file after the other is one file to gzip
+    path.write_bytes(b"".join(compressed[part] for part in parts))  # gzip reads concatenated files as one
     return path
 
 

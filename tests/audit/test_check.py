@@ -102,7 +102,7 @@ def test_outside_dev_an_active_grant_approved_by_its_requester_is_found(
         doubt = {"kind": "approver", "name": "approver-1", "doubt": "approver_unproven"}
         expected.append(("grants_authentic", "APPROVER approver-1", doubt))
     all_found = [(found.invariant, found.subject, found.evidence) for found in report.violations]
-    # Those that were used are doubted for the way in which they were approved, which outside dev is none.
+    # Used grants are doubted: their way of approval does not count outside dev.
     used = [one for one in all_found if one[2].get("kind") == "approval"]
     assert [one for one in all_found if one not in used] == expected
     assert {name for name, _, _ in used} == (set() if environment == "dev" else {"grants_authentic"})
@@ -262,7 +262,7 @@ def test_a_recovered_ledger_has_no_violation(rich_ledger: tuple[str, Rich], rich
 def test_a_ledger_after_retention_has_no_violation(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, tmp_path: Path, history_s: float | None
 ) -> None:
-    """Slimmed, archived as far as nothing held it, and the journal's rows perhaps still standing."""
+    """Slimmed, archived where possible; the rows of the journal may still exist."""
     url, _ = rich_ledger
     archive_dir = None if history_s is None else str(tmp_path)
     policy = Retention(finished_s=0.0, quarantined_s=0.0, history_s=history_s, archive_dir=archive_dir)
@@ -278,7 +278,7 @@ def test_a_ledger_after_retention_has_no_violation(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How it is asked
+# Options of a check
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])
@@ -367,7 +367,7 @@ def test_a_check_in_a_transaction_accepts_its_own_open_maintenance(
 def test_history_that_maintenance_cut_off_is_no_violation(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
-    """The same cut that is found when somebody makes it by hand."""
+    """The same cut is a violation when it is made without maintenance."""
     url, rich = rich_ledger
     with open_store(url, rich_clock) as store:
         with store.transaction() as transaction, transaction.maintenance.open(who="operator", why="rows were lost"):

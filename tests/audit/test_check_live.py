@@ -1,4 +1,4 @@
-"""Checks while a ledger is at work: what is found is told, and work under way is never called broken."""
+"""Checks while a ledger works: violations are published, and work in progress is never one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KILLS = 4
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Telling
+# Publishing
 
 
 @pytest.mark.req("G-06", "G-27")
@@ -47,7 +47,7 @@ def test_a_violation_is_published_when_the_ledger_opens(
     moved: list[Transition] = []
     subscription = ledger.subscribe_to_violations(heard.append)
     others = ledger.subscribe(moved.append)
-    assert ledger.job(rich.done).state == "succeeded"  # opens it, and works all the same
+    assert ledger.job(rich.done).state == "succeeded"  # opens it, and it still works
     assert subscription.flush()
     assert others.flush()
     ledger.close()
@@ -120,7 +120,7 @@ def test_a_worker_checks_now_and_then(ledger_url: str) -> None:
         thread = threading.Thread(target=worker.run)
         thread.start()
         try:
-            wait_until(lambda: len(heard) >= 2, 20, "two checks told of it")
+            wait_until(lambda: len(heard) >= 2, 20, "two checks have reported it")
         finally:
             worker.stop()
             thread.join(20)
@@ -158,7 +158,7 @@ def server() -> Iterator[ForkServer]:
 def test_nothing_is_found_while_workers_work_and_are_killed(
     server: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
-    """Checks see each job and its history in one snapshot, so that moves under way are never called broken."""
+    """Checks see each job and its history in one snapshot, so that moves in progress are never violations."""
     with counting_ledger(ledger_url, lease_s=0.5) as ledger:
         create_effects(ledger)
         ledger.submit_many(

@@ -47,7 +47,7 @@ def test_memory_does_not_grow_with_the_ledger(ledger_url: str, page: int) -> Non
     clock = VirtualClock()
     with create_store(ledger_url, clock) as store:
         grow(store, clock, 0, 3 * page)
-        check(store, batch=10)  # what is cached is cached, and what is prepared is prepared
+        check(store, batch=10)  # fills the caches and prepares the statements
         small = peak_bytes(store, page)
         grow(store, clock, 3 * page, 12 * page)
         large = peak_bytes(store, page)

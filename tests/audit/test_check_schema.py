@@ -1,4 +1,4 @@
-"""`check` of what is not in records: constraints, triggers of others, settings; and of history that archives took."""
+"""`check` of constraints, foreign triggers and settings; and of history that was archived."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_trigger_on_a_users_own_table_is_ignored(ledger_url: str) -> None:
 def test_an_id_is_not_given_twice_after_the_last_job_is_gone(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
-    """The rows of a job may be gone: then it is the journal that tells how far the ids have come."""
+    """The rows of a job may be gone: then the journal has the highest id that was given."""
     url, rich = rich_ledger
     with unguarded(url, rich) as knife:
         [[greatest]] = knife.run("SELECT max(job_id) FROM holdfast_calls")
@@ -265,7 +265,7 @@ def test_the_check_and_quarantine_name_the_same_target_of_a_release() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What archives took, and what they cannot have taken
+# History that is archived, and history that is missing
 
 
 @pytest.fixture

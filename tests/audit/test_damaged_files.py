@@ -31,7 +31,7 @@ pytestmark = pytest.mark.attack("files")
 SEED = 20261115
 PAGE = 4096
 HOWS = ("flip", "flip", "flip", "bytes", "garbage", "zeros", "cut")
-# What a job is, as far as a check can vouch for it: a result has no digest, and the digest of a slimmed job no payload.
+# The columns of a job that a check can verify: a result has no digest, and a slimmed job has no payload.
 FACTS = (
     "SELECT j.job_id, j.operation, c.client, c.key, j.state, j.version, j.attempts, j.excused, c.payload,"
     " CASE WHEN c.payload IS NOT NULL THEN c.digest END"
@@ -114,7 +114,7 @@ class Bench:
         return self.path
 
     def attempt(self, act: Callable[[Path, VirtualClock], Any], data: bytes) -> Any:
-        """Do something to a damaged file; anything but an answer or an error of Holdfast's ends the test."""
+        """Do something to a damaged file; anything but an answer or an error of Holdfast fails the test."""
         try:
             answer = act(self.put(data), self.clock)
         except HoldfastError as error:

@@ -72,7 +72,7 @@ def jobs(store: Store[Any]) -> dict[int, dict[str, Any]]:
 
 
 def mended(store: Store[Any], before: dict[int, dict[str, Any]]) -> None:
-    """Plan, apply, and hold what came of it against the ledger as it was before it was corrupted."""
+    """Plan, apply, and compare the result with the ledger before the corruption."""
     found = contents(store)
     planned = plan(store)
     assert contents(store) == found  # a dry run changes nothing
@@ -94,7 +94,7 @@ def mended(store: Store[Any], before: dict[int, dict[str, Any]]) -> None:
         elif job_id not in touched:
             assert after[job_id] == image
         else:
-            # Never a wrong repair: as it was, or out of the way.
+            # Never a wrong repair: each job is as before, or quarantined.
             assert after[job_id]["state"] in (image["state"], JobState.QUARANTINED)
     notes = [json.loads(row["reason"]) for row in maintenance_rows(store) if row["event"] == "repair"]
     assert [note["subject"] for note in notes] == [act.subject for act in done.acts if act.kind != "rewrite"]
@@ -286,19 +286,19 @@ def _job_of(subject: str) -> str:
 
 
 def repaired_together(url: str, rich: Rich, clock: VirtualClock, names: list[str]) -> None:
-    # A key that was another's is no longer anybody's once the other job is gone: nothing is left to tell of it.
+    # The key of another job is free once that job is gone: no violation is left.
     assume(not {"a_job_that_is_gone", "a_key_twice"} <= set(names))
-    # A history may be cut by maintenance, and a door that was opened later looks like that.
+    # A history may be cut by maintenance, and maintenance that was opened later looks the same.
     assume(not {"a_history_cut_by_hand", "a_door_that_stands_open"} <= set(names))
     with connect(url, clock) as store:
         before = jobs(store)
         planted = plant(url, rich, names)
-        # Each, by its subject: of one that cannot be read, or belongs to nothing, no more can be said than that.
+        # Compared by subject: a row that cannot be read, or belongs to no record, has no more than that.
         found = subjects((violation.invariant, violation.subject) for violation in check(store).violations)
         assert [name for name, to_find in planted.items() if not found & subjects(to_find)] == []
         if "an_environment_that_is_none" in planted and plan(store).acts:
             untouched = contents(store)
-            with pytest.raises(AuthorityError):  # who knows what it is: nobody gives a grant to himself there
+            with pytest.raises(AuthorityError):  # the environment is unknown, so it counts as prod: no own grant there
                 repair(store, operator="ann", reason="x", expected=plan(store).digest)
             assert contents(store) == untouched
             return

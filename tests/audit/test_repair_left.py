@@ -1,4 +1,4 @@
-"""What a repair cannot mend stays as it is and is named; everything else is repaired all the same."""
+"""Damage that cannot be repaired stays and is named; everything else is repaired."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def edit(store: Store[Any], rich: Rich, *edits: Edit, keep_counts: bool = True) 
 
 
 def records(store: Store[Any]) -> dict[str, list[dict[str, Any]]]:
-    """Everything that stands in the ledger, but for its journal."""
+    """All rows of the ledger except the journal."""
     with store.reading() as reading:
         found = {}
         for table, identity in RECORDS.items():
@@ -63,7 +63,7 @@ def records(store: Store[Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def repaired(store: Store[Any]) -> RepairReport:
-    """Repair as planned, and see that a plan changes nothing and that what is left is what was said."""
+    """Repair as planned, and require that a plan changes nothing and that it reports all remaining violations."""
     before = records(store)
     planned = plan(store)
     assert records(store) == before
@@ -88,7 +88,7 @@ def newest_row(knife: Knife, machine: str, subject: int) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What can be told from the journal is as it was
+# Restored from the journal
 
 
 def another_attempt(knife: Knife) -> None:
@@ -186,7 +186,7 @@ def test_a_request_to_cancel_without_a_valid_time_is_removed(broken_sqlite: tupl
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What cannot is quarantined
+# Quarantined, because the journal does not know
 
 
 def a_version_without_a_next(knife: Knife) -> None:
@@ -230,7 +230,7 @@ def test_a_committed_job_is_finished_whatever_else_is_damaged(broken: tuple[Stor
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What can be neither is left, and nothing else with it
+# Left, because it can be neither restored nor quarantined
 
 
 def a_grant_that_never_was(knife: Knife) -> None:
@@ -274,7 +274,7 @@ def test_damage_that_cannot_be_repaired_does_not_stop_other_repairs(
     assert given_up.subject == name
     assert re.findall(r"holdfast_\w+", given_up.restore) == [table, "holdfast_journal"]
     assert "no_orphans" in given_up.why
-    assert acts(repaired(store)) == []  # what is left is left again, and no door is opened for it
+    assert acts(repaired(store)) == []  # a second repair leaves it too, and opens no maintenance
 
 
 def test_attempts_that_changed_places_are_put_right(broken: tuple[Store[Any], Rich]) -> None:
@@ -341,7 +341,7 @@ def test_a_record_is_repaired_completely_or_not_at_all(broken: tuple[Store[Any],
     def beyond(knife: Knife) -> None:
         knife.run("DELETE FROM holdfast_journal WHERE seq = ?", knife.row("JOB", rich.poisoned, "claim"))
         knife.set("JOB", rich.poisoned, attempts=1_000_000)
-        knife.set_aborted(knife.executions(rich.poisoned)[0], version=7)  # which a repair could mend, if it were alone
+        knife.set_aborted(knife.executions(rich.poisoned)[0], version=7)  # which a repair could fix if it were alone
         knife.set("JOB", rich.failed, attempts=9)
 
     edit(store, rich, beyond)

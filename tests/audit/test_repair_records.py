@@ -25,7 +25,7 @@ Ledger = tuple[str, Rich]
 def repaired(
     ledger: Ledger, clock: VirtualClock, edit: Callable[[Knife], None]
 ) -> Iterator[tuple[Store[Any], RepairReport]]:
-    """Edit a ledger behind its back, repair it, and yield the store and what was done."""
+    """Edit a ledger past its triggers, repair it, and yield the store and the report."""
     url, rich = ledger
     with unguarded(url, rich) as knife:
         edit(knife)

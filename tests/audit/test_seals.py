@@ -47,7 +47,7 @@ def meta(store: Store[Any]) -> dict[str, str]:
 
 @pytest.mark.req("G-23")
 def test_the_bytes_of_a_seal_never_change() -> None:
-    """A change here makes every seal that anybody has kept invalid."""
+    """A change here makes every saved seal invalid."""
     at = "2026-03-14T09:26:53.589793Z"
     rows = [
         (
@@ -123,7 +123,7 @@ def test_the_bytes_of_a_seal_never_change() -> None:
     )
     assert vector.digest == "5bf7aa93117fba9684ffbdafb3992e11cced8e25297ed867cf25d0fb56be3518"
     assert seal_hash(vector) == "e4d8431b634fb488e28ef3c7739f08ae3a2c6142bf035ca040caac8313dc984a"
-    # The horizon is a hint to the next sealing, and is not vouched for.
+    # The horizon is a hint to the next sealing, and no hash covers it.
     assert seal_hash(msgspec.structs.replace(vector, horizon_xid=0, horizon_seq=0)) == seal_hash(vector)
 
 
@@ -245,7 +245,7 @@ def test_sealed_rows_are_not_read_again(store: Store[Any]) -> None:
         seal(store)
         if store.one_writer:
             assert floor(store) == 8 * blocks
-        # Elsewhere somebody may have been under way meanwhile; once he is not, a sealing that finds nothing tells.
+        # On PostgreSQL another transaction may be open; once it has ended, an empty sealing raises the floor.
         deadline = time.monotonic() + 10
         while floor(store) < 8 * blocks and time.monotonic() < deadline:
             assert seal(store) == []
@@ -288,7 +288,7 @@ def test_a_block_is_of_one_epoch(store: Store[Any]) -> None:
             "DELETE FROM holdfast_meta WHERE name = 'seal_head'"],
 )  # fmt: skip
 def test_nothing_is_sealed_after_a_broken_end(ledger_url: str, how: str) -> None:
-    """Another seal would cover up that the last one is not what it was."""
+    """Another seal would hide that the last one was changed."""
     with create_store(ledger_url) as store:
         for _ in range(2):
             submit(store)
@@ -307,7 +307,7 @@ def test_nothing_is_sealed_after_a_broken_end(ledger_url: str, how: str) -> None
 
 
 def shift_xids(client: Any, by: int) -> None:
-    """Let the ledger look as if it had come from a database that was further on."""
+    """Let the ledger look as if it came from a database with higher transaction ids."""
     client.run(f"UPDATE holdfast_journal SET xid = xid + {by}")
     client.run(f"UPDATE holdfast_seals SET last_xid = last_xid + {by}, horizon_xid = horizon_xid + {by}")
     rewrite_all(client)
@@ -332,13 +332,13 @@ def test_a_ledger_restored_from_an_older_database_needs_a_new_epoch(empty_url: s
         assert refused.value.exit_code == 4
         assert refused.value.context["epoch"] == 1
         assert seals(store) == before
-        # What a new epoch does: rows of the old one are closed as they are, and those to come sort after them.
+        # After a new epoch, rows of the old one are closed as they are, and new rows sort after them.
         write_epoch(store, "2")
     with open_store(empty_url) as store:
         submit(store, 3)
         made = seal(store)
         assert [(one.epoch, one.rows) for one in made] == ([(2, 3)] if sealed_before else [(1, 11), (2, 3)])
-        # What was written in the old epoch after all, by who never sealed, sorts among what is sealed: it is reported.
+        # A row written later in the old epoch sorts among sealed rows: it is reported.
         late = [(p.kind, p.seal, p.seq, p.to_seq) for p in verify(store).problems]
         assert late == ([("row_inserted", 1, 9, 11)] if sealed_before else [])
 
@@ -355,7 +355,7 @@ def test_an_epoch_never_goes_back(store: Store[Any]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Death
+# A killed sealer
 
 
 CHILD = """

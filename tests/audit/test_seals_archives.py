@@ -1,4 +1,4 @@
-"""Seals and archives: a block that was archived may be gone, and its file is held to the same seals."""
+"""Seals and archives: an archived block may be gone, and its file is verified against the same seals."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_record_that_does_not_fit_its_file(ledger_url: str, clock: VirtualCloc
 
 @pytest.mark.req("G-23")
 def test_rows_that_were_deleted_and_called_archived(ledger_url: str, clock: VirtualClock, folder: Path) -> None:
-    """A record of an archive that nobody made: the journal has no note of it, and there is no file."""
+    """A forged record of an archive: the journal has no note of it, and there is no file."""
     with create_store(ledger_url, clock) as store:
         work(store)
         work(store)
@@ -140,7 +140,7 @@ def test_rows_that_were_deleted_and_called_archived(ledger_url: str, clock: Virt
 
 
 def test_one_row_that_is_missing_from_an_archived_block(store: Store[Any], clock: VirtualClock, folder: Path) -> None:
-    """That a block is archived does not excuse that a part of what is still here is gone."""
+    """If some rows of an archived block are still stored, none of them may be missing."""
     if store.one_writer:
         return  # there the whole block is gone: see above
     work(store)
@@ -177,7 +177,7 @@ def test_a_row_that_was_put_into_an_archived_block(ledger_url: str, clock: Virtu
 def test_blocks_that_lie_across_the_edge_of_a_partition(
     new_postgres_ledger: str, clock: VirtualClock, folder: Path
 ) -> None:
-    """The first partition goes with some rows of a block; the others stay, and are held to the file."""
+    """The first partition goes with some rows of a block; the others stay, and are compared with the file."""
     with create_store(new_postgres_ledger, clock) as store:
         with store.transaction() as transaction:
             transaction.execute(f"SELECT setval('holdfast_journal_seq', {EDGE - 11})")
@@ -188,7 +188,7 @@ def test_blocks_that_lie_across_the_edge_of_a_partition(
         across = seals(store)[0]
         assert (across.low_seq, across.high_seq) == (EDGE - 10, EDGE + 10)
         collected = collect(store, clock, folder)
-        if not collected.partitions:  # somebody was older for a moment
+        if not collected.partitions:  # an older transaction was open for a moment
             collected = collect(store, clock, folder)
         assert collected.partitions == ("holdfast_journal_p0",)
         assert [row[0] for row in journal(store)][:3] == [EDGE, EDGE + 1, EDGE + 2]
@@ -198,7 +198,7 @@ def test_blocks_that_lie_across_the_edge_of_a_partition(
     with guards_off(new_postgres_ledger) as client:
         client.run("UPDATE holdfast_journal SET actor = 'other' WHERE seq = ?", EDGE + 2)
     with create_store(new_postgres_ledger, clock) as store:
-        assert kinds(verify(store)) == []  # what cannot be told without the file
+        assert kinds(verify(store)) == []  # this cannot be seen without the file
         [problem] = verify(store, archives=folder).problems
         assert (problem.kind, problem.seal) == ("block_differs", 1)
     with guards_off(new_postgres_ledger) as client:

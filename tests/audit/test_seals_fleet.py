@@ -186,7 +186,7 @@ def the_newest(store: Store[Any], hold: Callable[[], Held]) -> Held:
             return late
         late.rollback()
         time.sleep(0.05)
-    raise AssertionError("there was always somebody newer")
+    raise AssertionError("another transaction was always newer")
 
 
 def test_a_sealing_that_ends_within_a_transaction(store: Store[Any], hold: Callable[[], Held]) -> None:
@@ -226,7 +226,7 @@ def test_a_sealer_that_was_overtaken_seals_nothing(store: Store[Any]) -> None:
 
 
 class Dead(Exception):
-    """What a sealer dies of."""
+    """The error that stops a sealer."""
 
 
 @contextmanager
@@ -282,7 +282,7 @@ def test_any_interleaving_of_writers_and_sealers_is_sealed_completely(
             else:
                 with suppress(Dead), dying(store, after=who) as dies:
                     seal(dies, block_rows=n)
-        loose_rows(store)  # nothing twice, nothing left behind
+        loose_rows(store)  # each row sealed once
         for one in held:
             one.commit()
         sealed_soon(store, len(journal(store)))

@@ -1,4 +1,4 @@
-"""What would stop a sealer or a verifier without touching a row: it is told, and no row is passed over.
+"""Forged hints that would stop a sealer or a verifier: they are reported, and no row is left out.
 
 Invariants: every case is committed by a raw client, most of them without dropping a trigger.
 """

@@ -1,4 +1,4 @@
-"""Heads as files: what is signed, who signed it, and everything that is wrong with such a file."""
+"""Heads as files: the signed bytes, the signer, and every fault of such a file."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_file_of_heads_one_a_line(kept: Path, keys: tuple[Path, Path], tmp_pat
     with pytest.raises(HeadInvalidError) as refused:
         read_heads(heads)
     assert refused.value.context == {"path": str(heads), "line": 2}
-    heads.write_bytes(msgspec.json.format(first, indent=2))  # one, as a person may keep it
+    heads.write_bytes(msgspec.json.format(first, indent=2))  # one head, formatted by a person
     assert read_heads(heads) == [read_head(kept)]
     heads.write_bytes((first + b"\n") * 1000)
     assert len(read_heads(heads)) == 1000
@@ -199,7 +199,7 @@ def test_a_changed_line_of_a_file_of_heads_is_refused(kept: Path, keys: tuple[Pa
     good = kept.read_bytes().strip()
     bad = BAD[how](good)
     if not bad.strip():
-        return  # an empty line is none
+        return  # an empty line is ignored
     kept.write_bytes(good + b"\n" + bad + b"\n")
     if how == "far too long":
         assert len(read_heads(kept)) == 2  # by white space alone

@@ -185,7 +185,7 @@ MIXED_UP: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "a row twice": lambda lines: [*lines[:20], lines[19], *lines[20:]],
     "two rows swapped": lambda lines: [*lines[:20], lines[21], lines[20], *lines[22:]],
     "an empty line": lambda lines: [*lines[:20], b"\n", *lines[20:]],
-    "a table nobody knows": lambda lines: [*lines[:-1], b'["spies",1]\n', lines[-1]],
+    "an unknown table": lambda lines: [*lines[:-1], b'["spies",1]\n', lines[-1]],
     "a table out of order": lambda lines: [*lines[:-1], lines[1], lines[-1]],
     "a row that is no JSON": lambda lines: [*lines[:20], b'["jobs",\n', *lines[20:]],
     "a row that is no UTF-8": lambda lines: [*lines[:2], b'["meta","a","\xff"]\n', *lines[2:]],
@@ -272,7 +272,7 @@ def _swap_rows(rows: list[list[Any]]) -> None:
     one[2:], other[2:] = other[2:], one[2:]
 
 
-# The digest and the counts agree: only the seals tell.
+# The digest and the counts agree: only the seals differ.
 TAMPERED: dict[str, tuple[Callable[[list[list[Any]]], None], tuple[str, int | None]]] = {
     "an edited row": (_edit_row, ("rows", 7)),
     "a lost row": (_lose_row, ("count", 8)),
@@ -338,13 +338,13 @@ def test_no_changed_byte_goes_unnoticed(sound: Path, data: st.DataObject) -> Non
 @given(data=st.data())
 def test_no_changed_or_missing_byte_of_the_packed_file_goes_unnoticed(sound: Path, data: st.DataObject) -> None:
     packed = sound.read_bytes()
-    # The ten first bytes are gzip's own: a flag, a time and a system that nobody reads.
+    # The ten first bytes are gzip's own: a flag, a time and a system that no reader uses.
     position = data.draw(st.integers(10, len(packed) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != packed[position]))
     for wrong in (packed[:position], packed[:position] + bytes([byte]) + packed[position + 1 :]):
         with _written(wrong) as path:
             if _unpacked(wrong) == _unpacked(packed):
-                # One change in ten thousand: the packing says the same in other words, and nothing was changed.
+                # One change in ten thousand: the compressed bytes differ and unpack to the same content.
                 assert verify(path).head == verify(sound).head
             else:
                 with pytest.raises(SnapshotInvalidError):

@@ -110,7 +110,7 @@ def test_an_empty_ledger_becomes_the_one_of_the_snapshot(kind: str, snapshot: Pa
         assert (made.epoch, made.rows["jobs"]) == (2, verify(snapshot).trailer.rows["jobs"])
         with store.reading() as reading:
             assert reading.settings.read()["ledger_id"] == verify(snapshot).header.ledger_id
-            # A process that has declared an operation goes on believing so; what the snapshot knows is the snapshot's.
+            # A process that has declared an operation keeps it in memory; the ledger has those of the snapshot.
             assert reading.operations.declared().keys() == {"echo", "écho", "mine", "noop"}
             assert reading.operations.declared()["echo"].version == "1.0.0"
             assert [worker.worker_id for worker in reading.lists.workers()] == ["worker-9"]
@@ -306,7 +306,7 @@ def test_effects_may_be_in_another_schema(snapshot: Path, pg_url: str) -> None:
     with psycopg.connect(pg_url) as connection:
         connection.execute("DROP TABLE app.effects")
     restore(snapshot, pg_url, permission, schema="work")
-    # Another ledger beside it is nobody's effect.
+    # Another ledger beside it is not a table of effects.
     restore(snapshot, pg_url, permission, schema="app")
     assert diff(str(snapshot), pg_url, schema="work").tables == {}
     assert diff(str(snapshot), pg_url, schema="app").tables == {}
@@ -367,7 +367,7 @@ def test_rows_that_the_database_refuses_leave_nothing_behind(
             put(forged, url)
         assert caught.value.context == {"table": table}
         assert state_of(url) == before
-    put(snapshot, url)  # and what is right can follow
+    put(snapshot, url)  # then a sound snapshot can be restored
     assert diff(str(snapshot), url).tables == {}
 
 
@@ -441,7 +441,7 @@ def test_a_snapshot_that_changes_while_it_is_restored_is_refused(
 
 @EACH
 def test_numbers_go_on_beyond_rows_that_are_gone(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
-    """What retention has removed does not come back as something else."""
+    """Ids and numbers that retention has removed are not used again."""
     old, new = new_url(kind), new_url(kind)
     many(old, 10, worked=5)
     with open_store(old) as store, store.transaction() as transaction:

@@ -118,7 +118,7 @@ def test_open_leases_are_ended_as_journalled_moves(source: str, target: str, new
                 f"SELECT epoch, maintenance_id FROM holdfast_journal WHERE seq = {moves[0].seq}"
             )
             assert (epoch, door) == (2, 2)
-            # Whoever held it can do nothing with it any more.
+            # The former holder can do nothing with it.
             attempt = attempts[job_id]
             assert attempt
             token = attempt.execution.lease_token
@@ -250,7 +250,7 @@ def test_a_ledger_is_equal_after_a_round_trip(kind: str, new_url: NewUrl, tmp_pa
     first, between, last = new_url(kind), new_url(OTHER[kind]), new_url(kind)
     full_at_rest(first, clock)
     with open_store(first, clock) as store, store.reading() as reading:
-        head_then = head_now(reading)  # what an operator has kept elsewhere still holds at the end
+        head_then = head_now(reading)  # a head that an operator saved before still verifies
     put(taken(first, tmp_path / "1", clock), between, clock)
     with open_store(between, clock) as store:
         sealed = seal(store)

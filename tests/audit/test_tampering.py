@@ -1,4 +1,4 @@
-"""Tampering: whatever is done to sealed rows or to seals is found, and said where, on both databases.
+"""Tampering: every change of sealed rows or seals is found with its place, on both databases.
 
 Invariants: every case is committed by a raw client that has dropped the triggers; one ledger of each kind serves all
 cases of this file, and is put back to the byte after each. Five blocks of eight rows are sealed, each one transaction;
@@ -169,7 +169,7 @@ EDITS = {
 @pytest.mark.req("G-23")
 @pytest.mark.parametrize("seq, column", [(1, "actor"), *((20, column) for column in EDITS), (40, "actor")])
 def test_an_edited_row(scene: Scene, seq: int, column: str) -> None:
-    """A hash over a block tells which block it is, from which row to which, and from when to when."""
+    """A finding names its block, its first and last row, and their times."""
     scene.set(seq, **{column: EDITS[column]})
     n = (seq - 1) // BLOCK + 1
     first, last = block(n)
@@ -305,7 +305,7 @@ def test_a_row_that_was_replaced(scene: Scene) -> None:
 
 
 def test_bytes_that_are_not_valid_text(scene: Scene) -> None:
-    """SQLite stores whatever bytes it is told are text; PostgreSQL refuses them itself."""
+    """SQLite stores any bytes as text; PostgreSQL refuses them."""
     if not scene.store.one_writer:
         with pytest.raises(psycopg.errors.CharacterNotInRepertoire):
             scene.run("UPDATE holdfast_journal SET reason = convert_from('\\xff41', 'UTF8') WHERE seq = 20")
@@ -331,7 +331,7 @@ def test_rows_that_are_not_sealed_yet_are_not_verified(scene: Scene) -> None:
 def test_a_list_of_problems_has_an_end(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.audit.seals.problems.LISTED_MAX", 50)
     for n in range(57):
-        # Every other row is of the past, so that no two stand together.
+        # Every second row is old, so that no two are adjacent.
         scene.insert(seq=10_000 + 2 * n, version=1000 + 2 * n, epoch=0)
         scene.insert(seq=10_001 + 2 * n, version=1001 + 2 * n, epoch=3)
     problems = scene.verified().problems
@@ -467,7 +467,7 @@ def test_seals_that_are_cut_off(scene: Scene, kept: int) -> None:
 
 @pytest.mark.req("G-23")
 def test_seals_that_are_cut_off_with_the_note_of_them(scene: Scene) -> None:
-    """The ledger alone cannot know: that is what a head is kept for."""
+    """The ledger alone cannot detect this: a saved head can."""
     [_, _, third, *_] = seals(scene.store)
     scene.run("DELETE FROM holdfast_seals WHERE seal_id > 3")
     scene.run("UPDATE holdfast_meta SET value = ? WHERE name = 'seal_head'", f"3 {third.hash}")
@@ -536,7 +536,7 @@ def test_a_note_of_the_end_that_was_changed(scene: Scene, value: str | None) -> 
 def test_history_rewritten_with_all_its_hashes_is_found_through_a_head(
     scene: Scene, how: Callable[[Scene], None], tmp_path: Path
 ) -> None:
-    """Who owns the database can make a chain that is sound in itself, but not the one whose head was kept."""
+    """The owner of the database can write a sound chain, but not the one of the saved head."""
     private, public = keys.make_keys(tmp_path / "key")
     kept = tmp_path / "head.json"
     kept.write_bytes(msgspec.json.encode(heads.sign(scene.head, keys.private_key(private))))
@@ -554,7 +554,7 @@ def test_a_head_from_the_middle_of_the_chain(scene: Scene) -> None:
     scene.run("DELETE FROM holdfast_seals WHERE seal_id = 3")
     assert scene.found(early) == [("seal_missing", 3, None, None), ("head_differs", 3, None, None)]
     scene.put_back()
-    # History rewritten only after the head was kept is what that head says nothing about.
+    # A head does not cover history after it: a rewrite there is not found by it.
     scene.set(40, actor="somebody else")
     rewrite_all(scene.client)
     assert scene.found(early) == []

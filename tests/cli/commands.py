@@ -1,4 +1,4 @@
-"""Runs the command, and says what came out of it.
+"""Runs the command, and returns its exit code and output.
 
 Invariants: `holdfast` runs it in this process, `process` as a child; both answer the exit code and all output; no
 output of either ever holds a traceback.
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
         return json.loads(self.out)
 
     def tells(self, *facts: object) -> bool:
-        """Whether it is good, and the text for people has these ids, names and numbers, in this order."""
+        """Whether it succeeded, and its text has these ids, names and numbers, in this order."""
         words = [re.escape(str(fact)) for fact in facts]
         return self.code == 0 and re.search(r"\b.*?\b".join(words), self.out, re.DOTALL) is not None
 
@@ -102,14 +102,14 @@ def process(
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without what would change the command's ways."""
+    """This process's environment without variables that the command reads."""
     return {
         name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "NO_COLOR", "FORCE"))
     }
 
 
 def heed_permissions() -> None:
-    """Let a child of root be bound by the permissions of files, as everybody else is."""
+    """Let a child of root be bound by the permissions of files, as other users are."""
     if os.geteuid() == 0:
         prctl = ctypes.CDLL(None, use_errno=True).prctl
         for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH

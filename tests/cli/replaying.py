@@ -79,7 +79,7 @@ def refused(outcome: Outcome) -> tuple[int, str, Any]:
 
 
 def counters_in(err: str) -> dict[str, int]:
-    """Return the counters that the console was told, each with its labels."""
+    """Return the counters that telemetry printed, each with its labels."""
     found: dict[str, int] = {}
     decoder, at = json.JSONDecoder(), 0
     while (at := err.find("{", at)) >= 0:

@@ -128,7 +128,7 @@ def test_an_interrupt_ends_it_quietly(sqlite_ledger: str, monkeypatch: pytest.Mo
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Errors nobody expected
+# Unexpected errors
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, error: Exception, *mode: str) -> Outcome:

@@ -1,4 +1,4 @@
-"""`holdfast show --at` and `holdfast stats --at`: the times that can be given, and what is told of them."""
+"""`holdfast show --at` and `holdfast stats --at`: the times that can be given, and what is shown."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_stats_for_people(history: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Times that cannot be asked for
+# Times that are refused
 
 
 @MODES

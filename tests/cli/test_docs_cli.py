@@ -1,4 +1,4 @@
-"""The page of the command names every command that there is and none that is not."""
+"""The page of the command names every command and no other."""
 
 from __future__ import annotations
 

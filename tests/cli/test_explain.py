@@ -1,4 +1,4 @@
-"""`holdfast explain`: its JSON, its words for people, and ids that are none."""
+"""`holdfast explain`: its JSON, its text, and invalid ids."""
 
 from __future__ import annotations
 

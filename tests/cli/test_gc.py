@@ -1,4 +1,4 @@
-"""`holdfast gc`: the policy, what was done, what would be, and what a client of the command is told after."""
+"""`holdfast gc`: the policy, what was done, what would be, and what clients see afterwards."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_an_unwritable_archive_directory_is_reported_and_nothing_changes(finishe
 
 @pytest.mark.pg
 def test_a_full_disk_is_reported_and_no_history_is_removed(pg_url: str, folder: Path) -> None:
-    """A limit on the size of this process's files stands for the disk: PostgreSQL writes its own."""
+    """A limit on the size of this process's files simulates a full disk: PostgreSQL writes its own files."""
     assert holdfast("init", "--db", pg_url).code == 0
     holdfast("submit", "noop", "--db", pg_url)
     holdfast("cancel", "1", "--db", pg_url)

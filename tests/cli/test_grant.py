@@ -1,4 +1,4 @@
-"""`holdfast grant`: ask, approve, sign, revoke, list, show; approvers; slips; and the commands that take a grant."""
+"""`holdfast grant`: request, approve, sign, revoke, list, show; approvers; slips; and commands that need a grant."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def keys(tmp_path: Path) -> Path:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Asking and approving
+# Requesting and approving
 
 
 @pytest.mark.req("L-12")
@@ -195,7 +195,7 @@ def test_in_prod_a_key_approves_here_or_by_a_signature_from_elsewhere(prod: On, 
     assert added.tells("bob", "grant 3")
     assert run(*approve, "--as", "ann", "--key", bob).error_code == "self_approval"
     assert run(*approve, "--as", "bob", "--key", eve).error_code == "signature_invalid"
-    done = run(*approve, "--key", bob)  # whose key it is, is known
+    done = run(*approve, "--key", bob)  # the owner of the key is known
     assert (done.code, done.json["approved_by"], done.json["approved_via"]) == (0, "bob", "key")
     signature = run("grant", "sign", "2", "--key", bob).out.strip()
     assert len(bytes.fromhex(signature)) == 64

@@ -68,7 +68,7 @@ def test_every_command_has_its_flags(command: str) -> None:
 
 @pytest.mark.req("K-51", "K-52")
 def test_a_selection_for_a_mode_is_rehearsed_in_that_mode(empty_url: str, tmp_path: Path) -> None:
-    """A mode decides which jobs can be replayed, and a saved spec says it: without the flag it could say but one."""
+    """A mode decides which jobs can be replayed, and a saved spec names it."""
     failed_jobs(empty_url)
     here = {"KFM_ENV": "dev", "KFM_WAL_DSN": empty_url}
     for job_id in ("1", "2"):
@@ -93,7 +93,7 @@ def test_select_rehearse_run_and_inspect(empty_url: str, tmp_path: Path) -> None
     assert selected["total"] == 5
     rehearsed = nodd("from-spec", spec, "--dry-run", "--output", "yaml", env=here)
     assert (rehearsed.code, yaml.safe_load(rehearsed.out)["total"]) == (0, 5)
-    # As a script of the time writes it: no reason is asked for, but one is recorded.
+    # As existing scripts write it: no reason is required, and one is recorded.
     done = nodd(
         "from-spec", "--env", "dev", "--selection-file", spec, "--run", "--confirm", "--output", "json", env=here
     )
@@ -159,7 +159,7 @@ def test_a_dry_run_reports_an_unknown_dataset(empty_url: str, tmp_path: Path) ->
     kept = str(tmp_path / "kept.json")
     assert nodd(*rehearse, "--dataset", "hrrr", "--save", kept, "--json").json["notes"] == []
     assert nodd("run", "--dry-run-file", kept, "--confirm", *here, "--json").json["replayed"] == 3
-    # That all of them have ended otherwise since is not the same.
+    # A selection without any candidate left is another refusal.
     assert nodd(*rehearse, "--dataset", "hrrr", "--json").json["notes"] == []
 
 
@@ -244,7 +244,7 @@ def test_telemetry_counts_the_call_and_its_results(lite: str) -> None:
         "replay_batches_total env=dev replay_reason=incident": 1,
         "replay_batch_size env=dev": 1,
     }
-    # A flag before the command's name is the same flag; an error is told with its code, and a refusal with its guard.
+    # A flag before the command's name is the same flag; an error is counted by its code, and a refusal by its guard.
     refused = nodd(*here, "run", "--dataset", "hrrr", "--confirm")
     assert (refused.code, json.loads(refused.out)["error_code"]) == (3, "scope_too_broad")
     assert counters_in(refused.err) == {

@@ -1,4 +1,4 @@
-"""`holdfast nodd` where something is wrong: a service out of reach, a word that means nothing, no place to write."""
+"""`holdfast nodd` where something is wrong: a service out of reach, an unknown word, no directory."""
 
 from __future__ import annotations
 

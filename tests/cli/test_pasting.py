@@ -47,7 +47,7 @@ def test_the_next_step_of_an_error_can_be_pasted(ledger: str) -> None:
 
 @pytest.mark.req("G-25")
 def test_each_command_out_of_quarantine_can_be_pasted(empty_url: str) -> None:
-    """In stage: a grant is asked for, approved and used by the commands that were printed, with words put in."""
+    """In stage: a grant is requested, approved and used by the printed commands, with names filled in."""
     new_store(empty_url, environment="stage").close()
     for arguments in (("submit", "noop"), ("quarantine", "add", "1", "--code", "timeout", "--reason", "it hangs")):
         assert holdfast(*arguments, "--db", empty_url).code == 0
@@ -69,7 +69,7 @@ def test_a_stopped_replay_is_continued_by_the_printed_command(ledger_url: str) -
     failed_jobs(ledger_url)
     begun = holdfast(
         "replay", "--db", ledger_url, "run", *GOES, *DO, "--batch-size", "2", "--stop-after", "1"
-    )  # the flag stands before the command's name: it is remembered all the same
+    )  # the flag is before the name of the command: it is remembered too
     [command] = commands_in(begun.out)
     assert command.startswith(f"holdfast replay run {at(ledger_url)} --continue ")
     assert "5 of 5 jobs" in typed(command).out
@@ -83,7 +83,7 @@ def test_the_commands_of_nodd_replay_have_its_environment_too(sqlite_url: str, t
     step = begun.out.splitlines()[-1].removeprefix("next:  ")
     assert step.startswith(f"nodd-replay run {at(sqlite_url)} --env dev --continue replay-")
     assert nodd(*shlex.split(step)[1:]).code == 0
-    # The variable of this program is not one of the other: the other is told to look at it.
+    # This program's variable is not read by the other program: its command gets a flag.
     here = {"KFM_ENV": "dev", "KFM_WAL_DSN": sqlite_url}
     outcome = nodd("inspect", "d1e6671d-0363-5ed1-9595-12646b8bdf50", "--json", env=here)
     assert outcome.json["context"]["next_step"] == 'List the records with `holdfast nodd records --db "$KFM_WAL_DSN"`.'
@@ -119,7 +119,7 @@ def test_a_schema_is_named_too(pg_url: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is left alone
+# Texts that stay unchanged
 
 
 def test_a_value_from_the_environment_is_not_repeated_as_a_flag(history: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_a_value_from_the_environment_is_not_repeated_as_a_flag(history: str, mo
     assert holdfast("explain", "2").out.endswith("\n  next: holdfast retry 2\n")
     assert holdfast("show", "9").err.endswith("\nnext:  List jobs with `holdfast jobs`.\n")
     assert holdfast("explain", "2", "--json").json["findings"][0]["next"] == "holdfast retry 2"
-    # What one command was given is forgotten by the next.
+    # The flags of one command do not reach the next.
     assert "--db" in holdfast("explain", "2", "--db", history).out
     assert "--db" not in holdfast("explain", "2").out
 
@@ -156,7 +156,7 @@ def test_data_is_not_touched(sqlite_ledger: str) -> None:
         ("next:  nodd-replay run, with more", "next:  nodd-replay run --db x.db --env dev, with more"),
         ("`holdfast replay inspect`", "`holdfast replay inspect --db x.db`"),
         ("`holdfast nodd datasets`", "`holdfast nodd datasets --db x.db`"),
-        # No flag where there is none to take it, where only help is asked for, or where another ledger is meant.
+        # No flag where there is none to take it, for help, or where another ledger is named.
         *(
             (text, text)
             for text in (
@@ -178,7 +178,7 @@ def test_the_flags_of_the_ledger_are_inserted_after_the_command(text: str, whole
 
 
 def test_every_command_suggested_in_the_source_exists() -> None:
-    """Each gets the flag, or is one of those that take none: a command that is gone would be neither."""
+    """Each gets the flag, or is one of those without it: a removed command would be neither."""
     without = {
         "audit keygen", "console tokens", "console users", "grant approvers", "grant slip", "machines", "nodd backfill",
         "nodd subscribe", "registry draft", "simulate", "snapshot restore",
@@ -228,9 +228,9 @@ def test_a_password_is_never_printed_and_the_variable_to_set_is_named_once(
         assert (outcome.out + outcome.err).count(NOTE) == 1
         assert SECRET not in outcome.out + outcome.err
         assert "--db" not in outcome.out + outcome.err
-    # Where nothing is to be typed, nothing is to be set.
+    # Without a command to type, no variable is named.
     assert NOTE not in holdfast("jobs", "--db", url).out
-    # And so it works.
+    # With the variable set, the printed commands work.
     monkeypatch.setenv("HOLDFAST_URL", url)
     ask, _ = commands_in(shown.out.replace(f"note: {NOTE}\n", ""))
     assert typed(ask.replace("NAME", "ann")).tells("rant 1", "draft")

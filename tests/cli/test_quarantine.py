@@ -1,4 +1,4 @@
-"""`holdfast quarantine`: its JSON, its words for people, its exit codes, and nothing left behind by bad input."""
+"""`holdfast quarantine`: its JSON, its text, its exit codes, and nothing left behind by bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast queues`, `workers` and `pause`: what there is is listed, and what is not there cannot be paused."""
+"""`holdfast queues`, `workers` and `pause`: existing queues are listed, and unknown ones cannot be paused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast registry`: drafting, asking, building, listing, verifying and holding, by the command alone."""
+"""`holdfast registry`: drafting, requesting, building, listing, verifying and holding, by the command alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast repair`: a plan that changes nothing, and its application by somebody with a name and a reason."""
+"""`holdfast repair`: a plan that changes nothing, and its application by a named operator with a reason."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_ledger_without_its_triggers_can_be_repaired(empty_url: str, rich: Ric
     corrupt(empty_url, rich, "a_trigger_that_is_gone")
     assert holdfast("jobs", "--db", empty_url, "--json").error_code == "enforcement_drift"
     planned = holdfast("repair", "--db", empty_url, "--json").json
-    given = ("--operator", "ann", "--reason", "somebody dropped it")
+    given = ("--operator", "ann", "--reason", "it was dropped")
     assert holdfast("repair", "--db", empty_url, "--apply", planned["digest"], *given).code == 0
     assert holdfast("jobs", "--db", empty_url, "--json").code == 0
 

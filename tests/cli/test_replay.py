@@ -1,4 +1,4 @@
-"""`holdfast replay`: the whole way, from a selection to a run that is on record; guards, forms and questions."""
+"""`holdfast replay`: from a selection to a recorded run; guards, output formats and prompts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def journal(url: str, event: str = "replay") -> list[tuple[Any, ...]]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The whole way
+# From a selection to a run
 
 
 @pytest.mark.req("K-50", "K-52", "K-54", "K-57")
@@ -217,7 +217,7 @@ def _throw(url: str, name: str) -> None:
 
 
 def _spend(url: str) -> None:
-    """Let every job of goes-abi spend all that it has."""
+    """Let every job of goes-abi use all its attempts."""
     with create_store(url) as store:
         fill(store, 2, max_attempts=1, replay_attempts=0)
 
@@ -334,7 +334,7 @@ def test_a_run_that_is_interrupted_is_continued(lite: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Why, and by whom
+# Reasons and operators
 
 
 def test_a_run_needs_a_reason(lite: str, tmp_path: Path) -> None:
@@ -484,7 +484,7 @@ def test_inspect_needs_exactly_one_target(lite: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Forms
+# Output formats
 
 
 @pytest.mark.req("K-52", "K-53")

@@ -47,7 +47,7 @@ def test_a_spec_says_whether_it_is_run(lite: str, tmp_path: Path) -> None:
         outcome = replay(lite, *command, *DO, "--json")
         assert refused(outcome) == (2, "spec_invalid", "spec.options.dry_run")
     assert replay(lite, "from-spec", wet, "--dry-run", "--json").json["total"] == 5
-    assert replay(lite, "from-spec", wet, "--json").error_code == "bad_input"  # it would run, and nobody confirmed
+    assert replay(lite, "from-spec", wet, "--json").error_code == "bad_input"  # it would run, and --confirm is missing
     assert states_of(lite) == {"failed": 8}
     assert replay(lite, "from-spec", wet, *DO, "--json").json["replayed"] == 5
 
@@ -178,7 +178,7 @@ def test_flags_that_cannot_be_taken(
     sqlite_url: str, tmp_path: Path, flags: list[str], path: str | None, form: str
 ) -> None:
     given = [word.format(dir=tmp_path) for word in flags]
-    # There is no ledger: what cannot be taken is refused before one is looked for.
+    # There is no ledger: wrong arguments are refused before it is opened.
     outcome = replay(sqlite_url, "select", *given, "--output", form)
     assert outcome.code == 2
     assert outcome.error_code in ("bad_input", "spec_invalid")

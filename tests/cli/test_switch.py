@@ -40,7 +40,7 @@ def test_throw_list_and_lift(ledger: str) -> None:
 @pytest.mark.req("K-55")
 def test_a_missing_grant_is_refused_where_one_is_needed(empty_url: str) -> None:
     assert holdfast("init", "--env", "prod", "--db", empty_url).code == 0
-    assert run(empty_url, "throw", "replay", *ANN).code == 0  # to stop needs nobody's leave
+    assert run(empty_url, "throw", "replay", *ANN).code == 0  # throwing a switch needs no grant
     refused = run(empty_url, "lift", "replay", *ANN)
     assert (refused.code, refused.error_code) == (3, "REJECT_AUTH_MISSING")
     assert refused.json["context"]["target"] == "switch:replay"
@@ -77,7 +77,7 @@ def test_an_unknown_switch_is_refused_with_the_known_names(ledger: str) -> None:
     assert run(ledger, "list", "--all").json == []
     for name in NAMES:
         assert run(ledger, "throw", name, *ANN).json["changed"] is True
-    # One of one's own is said to be one the first time; after that it is known.
+    # A name of the user's own needs --anyway the first time; then it is known.
     assert run(ledger, "throw", "my-own", "--anyway", *ANN).json["changed"] is True
     assert run(ledger, "throw", "my-own", *ANN).json["changed"] is False
     assert run(ledger, "lift", "my-own", *ANN).json["changed"] is True

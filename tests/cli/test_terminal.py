@@ -1,4 +1,4 @@
-"""What data contains never controls a terminal: no control character, and none that turns a text around, is printed."""
+"""Data never controls a terminal: control characters and direction marks are escaped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def assert_harmless(outcome: Outcome) -> None:
 
 @pytest.fixture
 def evil_ledger(ledger: str) -> str:
-    """A ledger whose every word was made to do harm."""
+    """A ledger whose texts hold control characters."""
     with open_store(ledger) as store, store.transaction() as transaction:
         evil = Submission(operation=EVIL, payload="{}", client=EVIL, key=EVIL, queue=EVIL, operation_version=EVIL)
         transaction.operations.declare({EVIL: Declared(queue=EVIL)})

@@ -15,7 +15,7 @@ AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def event(n: object, **given: Any) -> AuditEvent:
-    """Return something that an operator did."""
+    """Return an event of an operator."""
     fields: dict[str, Any] = {"source": "operator", "action": "purge", "status": "ok", "timestamp": AT, **given}
     return AuditEvent(job_id=f"job-{n}", **fields)
 

@@ -110,7 +110,7 @@ NAMES = [f"job-{n}" for n in range(15)]
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """One job as an onlooker saw it at one moment."""
+    """One job as it was read at one moment."""
 
     job_id: str
     state: str
@@ -127,7 +127,7 @@ LOOK = (
 
 
 def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 75) -> tuple[History, list[Seen]]:
-    """Let two processes and three threads loose on the same jobs while one more looks on."""
+    """Run two processes and three threads on the same jobs while one more thread reads."""
     seen: dict[Seen, None] = {}
     over = threading.Event()
 

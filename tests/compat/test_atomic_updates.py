@@ -37,7 +37,7 @@ VERBS: dict[str, tuple[JobStatus, JobStatus, Verb]] = {
 
 
 def _cut_after(queue: IdempotentJobQueue, statements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the transaction that writes run so many statements and then lose its process, as far as it can tell."""
+    """Let the transaction that writes run so many statements and then fail as if its process had died."""
     really, begin = queue.store.run, queue.store._begin
     left = {"statements": None}  # type: dict[str, int | None]
 

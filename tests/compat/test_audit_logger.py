@@ -110,7 +110,7 @@ def test_transitions_are_the_journals_and_are_not_written_twice(
     assert audited(ledger_id) == a
     assert {(e.source, e.status) for e in audit.events("a")} == {("state_machine", "validated")}
     assert audit.events("nobody") == []
-    # Nothing of it is in the files: there is no second log that could part from the journal.
+    # None of it is in the files: there is no second log that could differ from the journal.
     assert audit.head() == (0, GENESIS)
     assert list((tmp_path / "audit").glob("*.jsonl")) == []
     for name in ("job_started", "state_transition", "transition_running_to_succeeded"):
@@ -150,7 +150,7 @@ def test_events_of_an_operator_are_listed_with_the_transitions(
     queue.cancel_job("a", operator="ada")
     assert [e.action for e in audit.events("a")] == ["job_enqueued", "jobs_cancel", "transition_pending_to_quarantined"]
     assert audit.events("a")[1] == consent
-    # With a consent of its own, an event may name a transition that happened, and none that did not.
+    # An event may name a transition that happened, and no other.
     kept = AuditEvent(
         job_id="a",
         source="operator_cli",
@@ -292,7 +292,7 @@ def test_a_changed_file_or_head_is_found(ledger: Ledger, tmp_path: Path, clock: 
     assert problems(lambda copy: edit_head(copy, extra=1))[0].file == "head.json"
     for changes in ({"seq": 8}, {"seq": 10}, {"chain_hash": GENESIS}, {"first_seq": 2}, {"first_prev": HASH}):
         assert problems(lambda copy: edit_head(copy, **changes)), changes  # noqa: B023
-    # The log as a whole can be made anew, head and all: only what was kept elsewhere tells.
+    # The whole log and its head can be rewritten: only a head saved elsewhere shows that.
     kept = audit.head()
     other = AuditLogger(ledger, tmp_path / "other", clock=clock, file_bytes_max=900)
     for n in range(1, 10):

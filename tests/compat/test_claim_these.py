@@ -1,4 +1,4 @@
-"""The store's verb beneath `mark_running`: it leases the jobs that are named, or says that it did not."""
+"""The store's verb beneath `mark_running`: it leases the named jobs that can be leased."""
 
 import threading
 

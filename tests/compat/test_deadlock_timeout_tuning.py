@@ -1,4 +1,4 @@
-"""The timeout says how soon silence is reported; the lease says how soon it may be acted upon."""
+"""The timeout decides when a silent job is reported; the lease decides when it may be recovered."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Asking again changes nothing: not the job, not its history, not who holds it."""
+"""A repeated request changes nothing: not the job, not its history, not its holder."""
 
 import logging
 import threading

@@ -112,7 +112,7 @@ def test_cancelling_is_quarantine_and_never_failure(queue: IdempotentJobQueue, l
     put(queue, JobStatus.FAILED, "b")
     assert queue.cancel_job("a", operator="ada", reason="not wanted", idempotent=False)
     assert queue.cancel_job("b", idempotent=False)
-    assert not queue.cancel_job("a", idempotent=False)  # it is where it was asked to be
+    assert not queue.cancel_job("a", idempotent=False)  # it has the requested status already
     assert rows(
         ledger_url,
         f"SELECT key, state, quarantine_code, actor, reason FROM {JOBS} ORDER BY key",

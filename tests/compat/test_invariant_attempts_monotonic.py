@@ -25,7 +25,7 @@ def test_invariant_attempts_monotonic(ledger_url: str) -> None:
     )
     assert max(attempts.values()) > 1
 
-    # As many as the workers were told that they won.
+    # As many as the claims that workers won.
     won = history.actions()
     assert attempts == {name: won[name, "transition_pending_to_running"] for name in NAMES}
 

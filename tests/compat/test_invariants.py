@@ -1,4 +1,4 @@
-"""The invariants and the integrity check: silent about what the ledger did, and never about what went round it."""
+"""The invariants and the integrity check: they report changes made outside the ledger, and nothing else."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def orchestrator(queue: IdempotentJobQueue) -> Orchestrator:
 
 @contextmanager
 def cut(url: str) -> Iterator[Knife]:
-    """Edit a ledger behind its back: guards off, the edit, guards on again."""
+    """Edit a ledger past its triggers: guards off, the edit, guards on again."""
     with unguarded(url, cast("Any", None)) as knife:
         yield knife
 
@@ -80,7 +80,7 @@ def violations(orchestrator: Orchestrator) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Nothing to say
+# No violations
 
 
 @pytest.mark.req("G-06", "G-07", "G-16")
@@ -169,7 +169,7 @@ def test_a_check_that_fails_is_a_violation_and_raises_nothing(
     pending = ledger_id(ledger_url, "pending")
     with cut(ledger_url) as knife:
         knife.set("JOB", pending, state="failed")
-    # The others go on and say what they find.
+    # The other checks still run.
     found = StateMachineInvariants.check_invariants(cast("Orchestrator", WithoutMap()))
     assert found == [
         f"{MANY_STATES}pending",
@@ -178,11 +178,11 @@ def test_a_check_that_fails_is_a_violation_and_raises_nothing(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Round the ledger
+# Changes made outside the ledger
 
 
 class Planted(NamedTuple):
-    """A corruption: the status of the job that it befalls, the edit, and the invariants that it breaks."""
+    """A corruption: the status of its job, the edit, and the invariants that it breaks."""
 
     status: JobStatus
     edit: Callable[[Knife, int], object]
@@ -215,7 +215,7 @@ PLANTED = {
     ),
     "fewer attempts": Planted(FAILED, lambda k, n: k.set("JOB", n, attempts=0), {ATTEMPTS}),
     "more attempts": Planted(FAILED, lambda k, n: k.set("JOB", n, attempts=7), {ATTEMPTS}),
-    "fewer, and untold": Planted(
+    "fewer, and no journal row": Planted(
         FAILED,
         lambda k, n: without_last_row(k, n, attempts=0),
         {MANY_STATES, ATTEMPTS},
@@ -238,7 +238,7 @@ def test_a_change_made_outside_the_ledger_is_reported(
     with cut(ledger_url) as knife:
         for name, planted in PLANTED.items():
             planted.edit(knife, ids[name])
-    # Each is told of, under each invariant that it breaks, and nothing else is.
+    # Each is reported under each invariant that it breaks, and nothing else is.
     broken = {
         invariant: [name for name, planted in PLANTED.items() if invariant in planted.broken]
         for invariant in (MANY_STATES, CHANGED, ATTEMPTS)

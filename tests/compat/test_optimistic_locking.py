@@ -1,4 +1,4 @@
-"""A move is written only if the job is still as it was read: who loses a race is told, or decides anew."""
+"""A move is written only if the job is still as it was read: the loser of a race gets an error, or decides again."""
 
 import logging
 import threading
@@ -24,7 +24,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED, QUARANTINED = JobStatus
 
 
 class Interrupted(StateMachineValidator):
-    """A validator after whose first judgement another process is quicker: the gap between reading and writing."""
+    """A validator that lets another process write after its first judgement: the gap between read and write."""
 
     def __init__(self, audit: Memory) -> None:
         super().__init__(audit)

@@ -1,4 +1,4 @@
-"""A running job whose worker is not heard of any more is found; one that is heard of never is."""
+"""A running job without recent heartbeats is found; one with heartbeats never is."""
 
 import logging
 

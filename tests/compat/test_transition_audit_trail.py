@@ -1,4 +1,4 @@
-"""What is told to the audit logger is what happened: all of it, and nothing else."""
+"""The audit logger gets every transition that happened, and no other."""
 
 import logging
 from datetime import timedelta
@@ -73,7 +73,7 @@ def test_transition_audit_trail(opened: Open, ledger_url: str, clock: VirtualClo
     assert [step[2:7] for step in rows(ledger_url, JOURNAL)[1:]] == [
         (source, target, event, actor, reason) for source, target, event, actor, _, reason in expected
     ]
-    # … and the audit logger, told after each commit, have the same story.
+    # … and the audit logger, called after each commit, have the same transitions.
     assert [(event.action, event.metadata["operator"], event.metadata["reason"]) for event in audit.events] == [
         (f"transition_{source}_to_{target}", operator, reason) for source, target, _, _, operator, reason in expected
     ]

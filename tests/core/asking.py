@@ -1,4 +1,4 @@
-"""Records made by hand, and how each event of each machine is asked of `decide`.
+"""Records made by hand, and the command with which `decide` takes each event of each machine.
 
 Invariants: an attempt is consistent: its job's state is what its execution says.
 """
@@ -134,9 +134,9 @@ def value(state: ValueState) -> RegistryValue:
 
 
 def step_for(machine: Machine, source: str | None, event: str) -> Step | None:
-    """Return the step that `decide` answers when this event is asked of a record in this state; None if it refuses.
+    """Return the step that `decide` takes for this event of a record in this state; None if it refuses.
 
-    Where no command leads to the event from there, or no record could be asked, that too is None.
+    None too if no command leads to the event from this state.
     """
     question = {
         JOB.name: _of_a_job, EXECUTION.name: _of_an_execution, GRANT.name: _of_a_grant,
@@ -156,7 +156,7 @@ Question = tuple[object, msgspec.Struct]
 
 
 def undecided_births(machine: Machine) -> set[str]:
-    """The events that no command asks for: the births that the store writes without a decision."""
+    """The events without a command: the births that the store writes without a decision."""
     births = {
         GRANT.name: "request", PROCEDURE.name: "plan", STEP.name: "perform", VALUE.name: "admit", SWITCH.name: "throw",
         SETTING.name: "set",
@@ -213,7 +213,7 @@ def _of_a_job(source: str | None, event: str) -> Question | None:
 def _of_an_execution(source: str | None, event: str) -> Question | None:
     status = None if source is None else ExecutionStatus(source)
     if event in ("lease", "begin"):
-        # A claim makes a new execution; asked of a job that has one, it must not move that one.
+        # A claim makes a new execution; of a job that has one it must not move that one.
         return job(JobState.PENDING if status is None else _job_state(status)), ask.Claim(begin=event == "begin")
     command = {
         "start": ask.Start(TOKEN),

@@ -315,7 +315,7 @@ BY_ITS_HOLDER = {
     ("ABORTED", "beat"): ("wrong_state", "wrong_state"),
 }
 
-# What nobody's token is asked for: the reaper's two commands.
+# The reaper's two commands need no token.
 BY_THE_REAPER = {
     ("LEASED", "expire"): ("lease_live", f"EXECUTION abort: LEASED → ABORTED + {PUT_BACK}"),
     ("LEASED", "finish"): ("wrong_state", "wrong_state"),
@@ -356,7 +356,7 @@ def test_every_command_of_the_reaper(pair: tuple[str, str]) -> None:
 
 @pytest.mark.req("M-06", "M-18")
 def test_a_lease_ends_with_its_last_tick() -> None:
-    """At the very moment it names, a lease is over: for its holder, and for the reaper."""
+    """At the exact time that it names, a lease has ended: for its holder, and for the reaper."""
     ends_now = attempt(ExecutionStatus.IN_PROGRESS, expired=True)
     assert ends_now.execution.lease_expires_at == NOW
     assert decision(ends_now, ask.Complete(TOKEN)) == "lease_expired"

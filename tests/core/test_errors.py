@@ -37,7 +37,7 @@ def tree_below(parent: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
 
 TREE = list(tree_below(HoldfastError))
 
-# The codes are what scripts match on: a change here breaks somebody.
+# Scripts match on these codes: a change here breaks them.
 CODES = {
     "HoldfastError": ("error", 1),
     "InputError": ("bad_input", 2),

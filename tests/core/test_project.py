@@ -1,4 +1,4 @@
-"""A job's state is a function of its executions and the rulings about it: told by hand, then by random histories.
+"""A job's state is a function of its executions and the rulings about it: written cases, then random histories.
 
 Invariants: the random histories are made by asking `decide` alone; what it answers is written down as a store would.
 """
@@ -137,7 +137,7 @@ class History:
         return self.job.state
 
     def questions(self) -> list[tuple[object, msgspec.Struct]]:
-        """Everything that can be asked now, by anybody: workers old and new, operators, the reaper."""
+        """Every command that is possible now: of old and new workers, operators and the reaper."""
         later = self.now + timedelta(minutes=1)
         commands: list[tuple[object, msgspec.Struct]] = [
             (self.job, command)

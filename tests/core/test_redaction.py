@@ -1,4 +1,4 @@
-"""Secrets in a text: every kind is found in every dress, quickly, and what is no secret stays."""
+"""Secrets in a text: every kind is found in every form, quickly, and other text stays."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def run(url: str, *, folder: str, counted: str, kill_at: int | None = None) -> N
 
 
 def repeat(url: str, *, notes: str, stop: str) -> None:
-    """Repeat every key, again and again, and tell what was answered, until a file appears."""
+    """Repeat every key, again and again, and note the answers, until a file appears."""
     with aged_ledger(url) as ledger:
         while not Path(stop).exists():
             for key in KEYS:
@@ -92,7 +92,7 @@ def repeat(url: str, *, notes: str, stop: str) -> None:
 
 
 def collect_alone(url: str, *, folder: str, notes: str) -> None:
-    """Run one gc, and tell what it did."""
+    """Run one gc, and note what it did."""
     with aged_ledger(url) as ledger:
         report = collect(ledger, Path(folder))
     note(notes, f"{report.finished} {report.quarantined} {' '.join(made.file for made in report.archives)}")

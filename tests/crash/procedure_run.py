@@ -62,14 +62,14 @@ def fill() -> Iterator[Step]:
 
 
 def bring_to_end(url: str, *, root: str, params: dict[str, str], begun: str, notes: str) -> None:
-    """Run a procedure under a root, or end what others have begun, and tell what became of it."""
+    """Run a procedure under a root, or end what others have begun, and note the result."""
     with open_store(url) as store:
         note(begun, root)
         note(notes, f"{root} {ended(store, root, params)}")
 
 
 def run_until(url: str, *, root: str, params: dict[str, str], notes: str, kill_at: int | None = None) -> None:
-    """Do the same, and be killed at the statement numbered `kill_at`; tell how many there were."""
+    """Do the same, and be killed at the statement numbered `kill_at`; note how many there were."""
     trap = watched(kill_at)
     with open_store(url) as store:
         trap.armed = True
@@ -88,7 +88,7 @@ def ended(store: Store[Any], root: str, params: dict[str, str]) -> str:
 
 
 def race(url: str, *, root: str, grant_id: int, start: str, notes: str) -> None:
-    """Wait for the others, run under a grant that all of them name, and tell what came of it."""
+    """Wait for the others, run under a grant that all of them name, and note the result."""
     with open_store(url) as store:
         note(notes, f"ready {root}")
         wait_until(Path(start).exists, 30, "all processes are ready")

@@ -61,7 +61,7 @@ def run_slowly(url: str, *, notes: str) -> None:
 
 
 def race(url: str, *, notes: str, selected: str, runners: int) -> None:
-    """Begin a run when all runners have selected the same candidates, and note what came of it."""
+    """Begin a run when all runners have selected the same candidates, and note the result."""
 
     def reach(point: str) -> None:
         if point == "before batch 1":

@@ -1,4 +1,4 @@
-"""The disk fails at any write or sync of one reference run: the caller hears of it, and what was answered is there.
+"""The disk fails at any write or sync of one reference run: the caller gets an error, and acknowledged work is kept.
 
 The calls of an unmodified process are made to fail by `strace`; nothing of the program is changed.
 """

@@ -1,4 +1,4 @@
-"""SIGKILL at every statement of one reference run on SQLite: whatever was answered holds, the rest is done once."""
+"""SIGKILL at every statement of one reference run on SQLite: acknowledged answers hold, and the rest is done once."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Fleet:
         )
 
     def require_at_work(self, ledger: Ledger) -> None:
-        """Wait until both workers have opened the ledger: one that cannot open it ends, and rightly."""
+        """Wait until both workers have opened the ledger: one that cannot open it ends, as it should."""
         seen = "SELECT count(*) FROM holdfast_workers"
 
         def both() -> bool:
@@ -74,7 +74,7 @@ class Fleet:
         require_all_done(facts, jobs=self._jobs)
         assert len(noted(self.acknowledged)) == self._jobs
         codes = {e.error_code for rows in facts.executions.values() for e in rows}
-        # An outage is never the job's fault: at worst its lease runs out.
+        # An outage does not fail a job: at worst its lease expires.
         assert codes <= {None, "lease_expired"}
 
     def require_every_duty(self, ledger: Ledger) -> None:

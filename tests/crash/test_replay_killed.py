@@ -85,7 +85,7 @@ def test_a_run_that_is_killed_half_way_is_continued_and_replays_nothing_twice(
 def test_a_replay_killed_at_any_moment_ends_like_an_undisturbed_one(
     server: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
-    """Killed at a moment of chance, whatever it does then; the record tells what was done."""
+    """Killed at a random moment; the ledger has what was done."""
     made = prepare(ledger_url)
     notes = tmp_path / "notes"
     child = server.spawn(f"{ROLE}:run_slowly", url=ledger_url, notes=str(notes))
@@ -111,7 +111,7 @@ def test_runs_of_one_selection_beside_each_other_replay_each_job_once(
     children = [server.spawn(f"{ROLE}:race", **arguments) for _ in range(3)]
     assert [child.wait(60) for child in children] == [0, 0, 0], server.log
     answers = [line.split() for line in noted(notes)]
-    # Each was to replay all of them; together they have, and each has counted what another was faster with.
+    # Each selected all jobs; together they replayed all, and each counted those that another replayed first.
     assert {(state, int(total)) for state, total, _, _ in answers} == {("done", len(made))}
     assert {int(replayed) + int(passed_over) for _, _, replayed, passed_over in answers} == {len(made)}
     assert sum(int(replayed) for _, _, replayed, _ in answers) == len(made)

@@ -49,7 +49,7 @@ def test_two_processes_that_append_the_same_keys_make_one_entry_each(
         answers = [[tuple(map(int, line.split())) for line in noted(path)[1:]] for path in notes]
         [one, other] = [[list(column) for column in zip(*answer, strict=True)] for answer in answers]
         assert one[0] == other[0] == list(range(KEYS))
-        # Both were notes the same entry of each key, and one of them that it is new.
+        # Both noted the same entry of each key, and exactly one of them that it is new.
         assert one[1] == other[1]
         assert [mine + yours for mine, yours in zip(one[2], other[2], strict=True)] == [1] * KEYS
         assert max(one[3][0], other[3][0]) < min(one[3][KEYS // 2], other[3][KEYS // 2]), "they did not meet"

@@ -1,4 +1,4 @@
-"""The golden files are what the code makes of them."""
+"""The golden files are what the code generates."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_ids_grow_and_pending_entries_come_in_their_order(wal: Wal, ledger: Ledg
         (ids[n], PENDING) for n in (0, 1, 3, 4, 6, 7)
     ]
     assert wal.pending_count() == 6
-    # What rests in failed is put back and completed like any other.
+    # A failed entry is retried and completed like any other.
     assert wal.complete(ids[1]).status is COMPLETED
 
 
@@ -260,7 +260,7 @@ def test_an_entry_is_found_by_its_key(wal: Wal, ledger: Ledger) -> None:
         assert wal.get(other).idempotency_key == shown
         assert wal.find_by_idempotency_key("bob", key) == wal.get(other)
     assert wal.get(wal.append("bob", "Create", b"")).idempotency_key is None
-    # What is not an entry of this log is not found in it.
+    # An entry of another log is not found.
     ledger.submit("noop", {}, client="carol", key="1")
     assert wal.find_by_idempotency_key("carol", 1) is None
     assert Wal(ledger, name="other").find_by_idempotency_key("alice", 1) is None

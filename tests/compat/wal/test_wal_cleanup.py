@@ -111,14 +111,14 @@ def test_a_late_retry_is_not_executed_and_learns_that_its_result_has_expired(
                 with pytest.raises(ResultExpiredError) as caught:
                     read()
                 assert caught.value.code == "result_expired"
-            # Even a client that goes on as if the entry were new changes nothing.
+            # A client that treats the entry as new changes nothing either.
             assert log.execute(entry_id, apply) == entry
         assert log.complete(done, "again", effects=[put(wal.get(log.append("bob", "Create", b"")))]).id == done
         with pytest.raises(InvalidStateTransitionError):
             log.complete(failed)
         with pytest.raises(InvalidStateTransitionError):
             log.fail(done, "x")
-        # The digest is kept, so other work under the key is still told from the same.
+        # The digest is kept, so other work under the key is still a conflict.
         with pytest.raises(IdempotencyConflictError):
             log.append_with_idempotency("alice", 1, "Create", b"other")
     assert wal.recover(lambda _entry, _boundary: None).failed == ()

@@ -1,4 +1,4 @@
-"""Recovery of the write-ahead log: oldest first, once each, through its own crashes, past what never works."""
+"""Recovery of the write-ahead log: oldest first, once each, despite crashes and poison entries."""
 
 from __future__ import annotations
 
