@@ -16,7 +16,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -31,15 +30,14 @@ from holdfast.engine.tasks import ClaimTask
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.reaper import recover
 from holdfast.engine.worker.unsuccessful import refused
-from holdfast.engine.world import BETWEEN, Crash, World
+from holdfast.engine.world import Crash, World
+from holdfast.model.processes import DEATH, LEASE_S, SimulatedFleet, SimulatedProcess
 from holdfast.store import Lease
 from holdfast.testing import VirtualClock
 
 STEPS = 60
 PROCESSES = 3
-LEASE_S = 30.0
-DEATH, SLOW, APART = 0.03, 0.05, 0.2  # probabilities: of a crash and of a slow disk at a point; of two transactions
-SKEWS_S = (0, 0, 0, -2, 2, LEASE_S)
+SLOW = 0.05  # probability of a slow disk at a point
 JUMPS_S = (-LEASE_S, -1.0, 1.0, LEASE_S)
 ROUNDS_MAX = 200
 SHRINK_MAX = 100  # runs that shrinking a schedule may take
@@ -147,25 +145,16 @@ def _kind(broken: str) -> str:
     return broken.partition(":")[0]
 
 
-class _Process:
-    def __init__(self, name: str, ledger: Ledger) -> None:
-        self.name, self.ledger = name, ledger
-        self.held: list[HeldAttempt] = []
-
-
-class _Run:
+class _Run(SimulatedFleet):
     """One schedule, to be carried out once."""
 
     def __init__(self, app: Ledger, url: str, calls: Sequence[Call], schedule: Schedule, promise: Check | None) -> None:
+        super().__init__(VirtualClock(), schedule.seed)
         self._app, self._url, self._calls, self._schedule, self._promise = app, url, calls, schedule, promise
-        self._clock = VirtualClock()
-        self._chance = Random(schedule.seed)  # noqa: S311 - each run of a schedule must be the same
-        self._deadly = True
-        self._names = count(1)
         self._answered: dict[tuple[str, str], int] = {}
         self._story: list[str] = []
         self._crashes = Counter[str]()
-        self._processes = [self._born() for _ in range(PROCESSES)]
+        self._processes = [self._start_process() for _ in range(PROCESSES)]
 
     def carried_out(self) -> SimulatedRun:
         broken = None
@@ -191,7 +180,7 @@ class _Run:
 
     def _step(self, number: int) -> None:
         # Each step has its own numbers: a step that is left out changes nothing in what the others draw.
-        self._chance = Random(f"{self._schedule.seed}/{number}")  # noqa: S311 - as above
+        self._chance = Random(f"{self._schedule.seed}/{number}")  # noqa: S311 - as in SimulatedFleet
         process = self._processes[self._chance.randrange(PROCESSES)]
         [action] = self._chance.choices(tuple(ACTIONS), tuple(ACTIONS.values()))
         try:
@@ -201,7 +190,7 @@ class _Run:
             self._crashes[crash.point] += 1
             self._replace(process)
 
-    def _submit(self, process: _Process) -> None:
+    def _submit(self, process: SimulatedProcess) -> None:
         number = self._chance.randrange(len(self._calls))
         call = self._calls[number]
         keyed = call if call.key else call.keyed("simulation", f"call-{number}")
@@ -214,7 +203,7 @@ class _Run:
         if self._answered.setdefault(pair, receipt.job_id) != receipt.job_id:
             raise _BrokenError(f"one key, one job: {pair} was answered with {receipt.job_id} and another job")
 
-    def _claim(self, process: _Process, n: int = 2) -> None:
+    def _claim(self, process: SimulatedProcess, n: int = 2) -> None:
         queues = tuple(sorted({op.declared.queue for op in process.ledger.operations}))
         task = ClaimTask(Lease(owner=process.name, seconds=LEASE_S, n=n, queues=queues))
         process.ledger.perform_tasks([task])
@@ -223,14 +212,14 @@ class _Run:
         if won:
             self._tell(process, f"claims {[held.job.job_id for held in won]}")
 
-    def _run(self, process: _Process) -> None:
+    def _run(self, process: SimulatedProcess) -> None:
         waiting = [held for held in process.held if not held.ended]
         if waiting:
             held = waiting[self._chance.randrange(len(waiting))]
             held.run()
             self._tell(process, f"runs {held.job.operation} {held.job.job_id}")
 
-    def _finish(self, process: _Process) -> None:
+    def _finish(self, process: SimulatedProcess) -> None:
         ended = [held for held in process.held if held.ended]
         tasks = [held.task for held in ended if held.task is not None]
         if tasks:
@@ -242,7 +231,7 @@ class _Run:
             self._tell(process, f"ends {held.job.job_id}")
             process.held.remove(held)
 
-    def _beat(self, process: _Process) -> None:
+    def _beat(self, process: SimulatedProcess) -> None:
         leases = [(held.record.execution, LEASE_S) for held in process.held]
         if not leases:
             return
@@ -253,44 +242,30 @@ class _Run:
                 held.extended(at + timedelta(seconds=LEASE_S))
         self._tell(process, f"extends {len(kept)} of {len(leases)} leases")
 
-    def _recover(self, process: _Process) -> None:
+    def _recover(self, process: SimulatedProcess) -> None:
         found = recover(process.ledger, actor=process.name).job_ids
         if found:
             self._tell(process, f"recovers {list(found)}")
 
-    def _time(self, process: _Process) -> None:
+    def _time(self, process: SimulatedProcess) -> None:
         seconds = self._chance.choice((0.1, 1.0, LEASE_S / 2, LEASE_S + 1))
         self._clock.advance(seconds)
         self._tell(process, f"waits {seconds:g} s")
 
-    def _jump(self, process: _Process) -> None:
+    def _jump(self, process: SimulatedProcess) -> None:
         seconds = self._chance.choice(JUMPS_S)
         self._clock.jump_to(self._clock.after(seconds))
         self._tell(process, f"sees the clock jump by {seconds:g} s")
 
-    def _crash(self, process: _Process) -> None:
+    def _crash(self, process: SimulatedProcess) -> None:
         self._tell(process, "crashes")
         self._crashes["rest"] += 1
         self._replace(process)
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
-    def _born(self) -> _Process:
-        name = f"process-{next(self._names)}"
-        off = timedelta(seconds=self._chance.choice(SKEWS_S))
-        world = World(
-            clock=lambda: self._clock() + off,
-            new_name=lambda: f"{name}-{next(self._names)}",
-            randomness=Random(self._chance.random()),  # noqa: S311 - as above
-            monotonic=self._clock.monotonic,
-            reach=self._reach,
-            planned=lambda point: self._deadly and point == BETWEEN and self._chance.random() < APART,
-        )
-        return _Process(name, Ledger(self._url, self._app.operations, world=world))
-
-    def _replace(self, process: _Process) -> None:
-        process.ledger.close()
-        self._processes[self._processes.index(process)] = self._born()
+    def _ledger_in(self, world: World) -> Ledger:
+        return Ledger(self._url, self._app.operations, world=world)
 
     def _reach(self, point: str) -> None:
         if not self._deadly:
@@ -300,7 +275,7 @@ class _Run:
         if self._chance.random() < DEATH:
             raise Crash(point)
 
-    def _tell(self, process: _Process, what: str, number: int | None = None) -> None:
+    def _tell(self, process: SimulatedProcess, what: str, number: int | None = None) -> None:
         step = "" if number is None else f" (step {number})"
         self._story.append(f"{self._clock.monotonic():>9.1f} {process.name:<11} {what}{step}")
 
@@ -309,7 +284,7 @@ class _Run:
     def _settle(self) -> None:
         """Replace all processes, and go on without faults until no job is pending or running."""
         self._deadly = False
-        self._chance = Random(f"{self._schedule.seed}/end")  # noqa: S311 - as above
+        self._chance = Random(f"{self._schedule.seed}/end")  # noqa: S311 - as in SimulatedFleet
         for process in list(self._processes):
             self._replace(process)
         for number in range(1, ROUNDS_MAX + 1):

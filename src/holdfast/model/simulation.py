@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
-from itertools import count
-from random import Random
 from typing import NamedTuple
 
 from holdfast.audit.check.runner import check_jobs
@@ -35,15 +33,13 @@ from holdfast.engine.worker.execution import Execution
 from holdfast.engine.worker.reaper import recover
 from holdfast.engine.worker.signals import Quarantine, RetryAfter, Snooze
 from holdfast.engine.worker.unsuccessful import refused
-from holdfast.engine.world import BETWEEN, Crash, World
+from holdfast.engine.world import Crash, World
+from holdfast.model.processes import DEATH, LEASE_S, SimulatedFleet, SimulatedProcess
 from holdfast.store import Lease
 from holdfast.store.effects import staged
 from holdfast.store.requests import ENGINE
 from holdfast.testing import FAULTS, VirtualClock
 
-LEASE_S = 30.0
-SKEWS_S = (0, 0, 0, -2, 2, LEASE_S)
-DEATH = 0.03  # probability of a crash at each crash point
 APART = 0.2  # share of completions that are written as commit and finish
 FOLLOWED = 0.3
 FATES = {"returns": 15, "retries": 3, "snoozes": 1, "is hopeless": 1}
@@ -95,39 +91,28 @@ def simulate(url: str, seeds: Iterable[int], *, flaw: Flaw | None = None) -> Sim
     return SimulationReport(deaths, shared, story)
 
 
-class _Process:
-    """One process: its own ledger object, and the attempts that it holds in memory."""
-
-    def __init__(self, name: str, ledger: Ledger) -> None:
-        self.name = name
-        self.ledger = ledger
-        self.held: list[HeldAttempt] = []
-
-
-class Simulation:
+class Simulation(SimulatedFleet):
     """One seed, to be run once. Several simulations can use one ledger, one after the other: each has its own keys."""
 
     def __init__(
         self, url: str, seed: int, clock: VirtualClock, *, processes: int = 3, keys: int = 3, flaw: Flaw | None = None
     ) -> None:
+        super().__init__(clock, seed)
         self.seed = seed
         self.story: list[str] = []
-        self._url, self._clock, self._flaw = url, clock, flaw
-        self._chance = Random(seed)  # noqa: S311 - each run of a seed must be the same
-        self._deadly = True
-        self._names = count(1)
+        self._url, self._flaw = url, flaw
         self._client = f"client-{seed}-{clock.monotonic():g}"
         self._keys = [f"key-{number}" for number in range(keys)]
         self._answered: dict[str, int] = {}  # key → job id that was returned to the client
         self.deaths: Counter[str] = Counter()
         self.users: dict[str, set[str]] = {key: set() for key in self._keys}  # the processes that submitted each key
-        self._processes = [self._born() for _ in range(processes)]
+        self._processes = [self._start_process() for _ in range(processes)]
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
     def run(self, steps: int = 60) -> None:
         """Take random steps, run all jobs to their end, and check the promises. Raise Broken if one is broken."""
-        actions: list[tuple[int, Callable[[_Process], None]]] = [
+        actions: list[tuple[int, Callable[[SimulatedProcess], None]]] = [
             (6, self._submit),
             (8, self._claim),
             (10, self._handle),
@@ -150,7 +135,7 @@ class Simulation:
         for process in self._processes:
             process.ledger.close()
 
-    def _step(self, process: _Process, action: Callable[[_Process], None]) -> None:
+    def _step(self, process: SimulatedProcess, action: Callable[[SimulatedProcess], None]) -> None:
         try:
             action(process)
         except Crash as crash:
@@ -177,7 +162,7 @@ class Simulation:
 
     # -- actions ------------------------------------------------------------------------------------------------------
 
-    def _submit(self, process: _Process) -> None:
+    def _submit(self, process: SimulatedProcess) -> None:
         key = self._chance.choice(self._keys)
         self.users[key].add(process.name)
         payload = {"name": key, "variant": self._chance.choice((0, 0, 0, 1))}
@@ -191,21 +176,21 @@ class Simulation:
         if self._answered.setdefault(key, receipt.job_id) != receipt.job_id:
             self._broken(f"{key} was answered with two jobs")
 
-    def _claim(self, process: _Process, n: int = 2) -> None:
+    def _claim(self, process: SimulatedProcess, n: int = 2) -> None:
         task = ClaimTask(Lease(owner=process.name, seconds=LEASE_S, n=n))
         process.ledger.perform_tasks([task])
         claimed = [HeldAttempt(process.ledger, attempt) for attempt in task.result()]
         process.held += claimed
         self._record(process, f"claims {[running.job.job_id for running in claimed]}")
 
-    def _handle(self, process: _Process) -> None:
+    def _handle(self, process: SimulatedProcess) -> None:
         waiting = [running for running in process.held if not running.ended]
         if waiting:
             running = self._chance.choice(waiting)
             running.run()
             self._record(process, f"has run {running.job.job_id}")
 
-    def _finish(self, process: _Process) -> None:
+    def _finish(self, process: SimulatedProcess) -> None:
         """Write how some attempts ended, in one transaction, as a worker does."""
         ended = [running for running in process.held if running.ended]
         tasks = [running.task for running in ended if running.task is not None]
@@ -220,7 +205,7 @@ class Simulation:
             self._record(process, f"ends {running.job.job_id}: {result}")
             process.held.remove(running)
 
-    def _beat(self, process: _Process) -> None:
+    def _beat(self, process: SimulatedProcess) -> None:
         leases = [(r.record.execution, r.lease_s) for r in process.held]
         if not leases:
             return
@@ -231,17 +216,17 @@ class Simulation:
                 running.extended(at + timedelta(seconds=running.lease_s))
         self._record(process, f"keeps {len(kept)} of {len(leases)} leases")
 
-    def _give_back(self, process: _Process) -> None:
+    def _give_back(self, process: SimulatedProcess) -> None:
         waiting = [running for running in process.held if not running.ended]
         if waiting and waiting[0].give_back("stopping"):
             self._record(process, f"gives {waiting[0].job.job_id} back")
 
-    def _recover(self, process: _Process) -> None:
+    def _recover(self, process: SimulatedProcess) -> None:
         report = recover(process.ledger, actor=process.name)
         if report.job_ids:
             self._record(process, f"recovers {list(report.job_ids)}")
 
-    def _rule(self, process: _Process) -> None:
+    def _rule(self, process: SimulatedProcess) -> None:
         """Let an operator rule on a job; the ruling may be refused."""
         jobs = list(self._jobs().values())
         if not jobs:
@@ -255,43 +240,28 @@ class Simulation:
             else:
                 getattr(process.ledger, ruling)(job.job_id)
 
-    def _slim(self, process: _Process) -> None:
+    def _slim(self, process: SimulatedProcess) -> None:
         report = gc(process.ledger.store, AT_ONCE, who=process.name)
         self._record(process, f"slims {report.finished + report.quarantined}")
 
-    def _pass_time(self, _process: _Process) -> None:
+    def _pass_time(self, _process: SimulatedProcess) -> None:
         self._clock.advance(self._chance.choice((0.1, 1.0, LEASE_S / 2, LEASE_S + 1)))
 
-    def _die(self, process: _Process) -> None:
+    def _die(self, process: SimulatedProcess) -> None:
         self._record(process, "crashes")
         self.deaths["rest"] += 1
         self._replace(process)
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
-    def _born(self) -> _Process:
-        name = f"process-{next(self._names)}"
-        off = timedelta(seconds=self._chance.choice(SKEWS_S))
-        world = World(
-            clock=lambda: self._clock() + off,
-            new_name=lambda: f"{name}-{next(self._names)}",
-            randomness=Random(self._chance.random()),  # noqa: S311 - as above
-            monotonic=self._clock.monotonic,
-            reach=self._reach,
-            planned=lambda point: self._deadly and point == BETWEEN and self._chance.random() < 0.2,
-        )
+    def _ledger_in(self, world: World) -> Ledger:
         ledger = Ledger(self._url, world=world)
 
         @ledger.operation("simulated", lease_s=LEASE_S, max_attempts=3)
         def simulated(run: Execution, name: str, variant: int = 0, *, follows_on: bool = False) -> str:
             return self._handle_call(ledger, run, name, may_follow=variant == 0 and not follows_on)
 
-        return _Process(name, ledger)
-
-    def _replace(self, process: _Process) -> None:
-        """Drop a process with its memory, and start another."""
-        process.ledger.close()
-        self._processes[self._processes.index(process)] = self._born()
+        return ledger
 
     def _reach(self, point: str) -> None:
         if self._deadly and self._chance.random() < DEATH:
@@ -353,7 +323,7 @@ class Simulation:
     def _broken(self, what: str) -> None:
         raise Broken(self.seed, what, self.story)
 
-    def _record(self, process: _Process, what: str) -> None:
+    def _record(self, process: SimulatedProcess, what: str) -> None:
         self.story.append(f"  {self._clock.monotonic():>8.1f} {process.name:<12} {what}")
 
 
