@@ -6,6 +6,7 @@ import re
 
 from holdfast.store.layout import WIDTH, laid_out
 from holdfast.store.postgres import triggers as postgres
+from holdfast.store.postgres.functions import functions
 from holdfast.store.sqlite import triggers as sqlite
 
 LONG = "column_with_a_long_name_{} IS DISTINCT FROM another_column_with_a_long_name"
@@ -43,7 +44,7 @@ def test_no_line_of_a_trigger_or_view_is_long() -> None:
     texts = [
         *sqlite.triggers("1").values(),
         *sqlite.views().values(),
-        *postgres.functions(schema, "1").values(),
+        *functions(schema, "1").values(),
         *postgres.views(schema).values(),
     ]
     assert max(len(line) for text in texts for line in text.splitlines()) <= WIDTH + 10

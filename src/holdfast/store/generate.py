@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from holdfast.store.postgres import triggers as postgres
+from holdfast.store.postgres.functions import functions
 from holdfast.store.sqlite import triggers as sqlite
 
 HEAD = "-- Generated from core/machines.py and store/tables.py by `make golden`: do not edit.\n"
@@ -30,7 +31,7 @@ def texts() -> dict[Path, str]:
     ]
     on_postgres = [
         f"-- function: {name}\nCREATE FUNCTION {name} LANGUAGE plpgsql AS $holdfast$\n{body}\n$holdfast$;\n"
-        for name, body in postgres.functions(SCHEMA, EPOCH).items()
+        for name, body in functions(SCHEMA, EPOCH).items()
     ]
     on_postgres += [f"-- trigger: {table} {name}\n{text};\n" for (table, name), text in postgres.triggers().items()]
     on_postgres += [f"-- view: {name}\n{text};\n" for name, text in postgres.views(SCHEMA).items()]

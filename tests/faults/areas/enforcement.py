@@ -10,7 +10,7 @@ from tests.faults.seeded import BOTH, Patch, SeededFault
 RULES = "store/enforcement.py"
 JOINT = "store/joint.py"
 ON_SQLITE = "store/sqlite/triggers.py"
-ON_POSTGRES = "store/postgres/triggers.py"
+ON_POSTGRES = "store/postgres/functions.py"
 DOOR = "tests/enforcement/test_door.py"
 DRIFT = "tests/enforcement/test_drift.py"
 GUARDIANS = "tests/enforcement/test_guardians.py"
@@ -219,7 +219,12 @@ WRITTEN = (
                 '"BEFORE UPDATE ON holdfast_journal"',
                 '"BEFORE UPDATE OF seq ON holdfast_journal"',
             ),
-            Patch(ON_POSTGRES, "triggers", 'f"BEFORE UPDATE ON {journal} ', 'f"BEFORE UPDATE OF seq ON {journal} '),
+            Patch(
+                "store/postgres/triggers.py",
+                "triggers",
+                'f"BEFORE UPDATE ON {journal} ',
+                'f"BEFORE UPDATE OF seq ON {journal} ',
+            ),
         ),
         tests=(f"{REFUSALS}::test_the_journal_is_append_only",),
         databases=BOTH,

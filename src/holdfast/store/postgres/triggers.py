@@ -1,0 +1,128 @@
+"""The triggers and views of the PostgreSQL dialect; `postgres.functions` has the functions that the triggers call.
+
+Invariants: statement triggers over transition tables see every row of every INSERT, UPDATE, MERGE and COPY; column-list
+row triggers cost nothing unless their columns are named; the texts are in the form that `pg_get_triggerdef` prints, so
+that opening a ledger can compare them.
+"""
+
+from collections.abc import Sequence
+
+from holdfast.core.machines import JOB
+from holdfast.store import joint
+from holdfast.store.postgres.functions import (
+    ABORTED,
+    APPROVERS,
+    CALLS,
+    ERASED,
+    EVIDENCE,
+    JOBS,
+    LEASES,
+    META,
+    TRACEBACKS,
+)
+from holdfast.store.postgres.partitions import after_written, before_truncate
+from holdfast.store.tables import GUARDED, table_named
+
+SEALS = "holdfast_seals"
+HISTORY = (SEALS, "holdfast_archives")
+
+
+def triggers() -> dict[tuple[str, str], str]:
+    """Return the text of every trigger by (table, name), as `pg_get_triggerdef` prints it."""
+    texts = {
+        # AFTER … WHEN costs a row nothing; a BEFORE trigger costs it something even if no column of it is named.
+        (table, f"{table}_once"): f"AFTER UPDATE OF {', '.join(once)} ON {table} FOR EACH ROW WHEN ({_differs(once)})"
+        for table, once in ((JOBS, joint.JOBS.write_once), (CALLS, table_named("calls").names))
+    }
+    texts[JOBS, f"{JOBS}_requested"] = (
+        f"AFTER UPDATE OF cancel_asked_at ON {JOBS} FOR EACH ROW WHEN ({joint.made_request('old', 'new')})"
+    )
+    for guarded in GUARDED:
+        table, once = guarded.table, ", ".join((guarded.id, *guarded.write_once))
+        if guarded.machine is not JOB:
+            texts[table, f"{table}_once"] = f"BEFORE UPDATE OF {once} ON {table} FOR EACH ROW"
+        texts[table, f"{table}_born"] = f"AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT"
+        texts[table, f"{table}_moved"] = (
+            f"AFTER UPDATE ON {table} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT"
+        )
+    texts = {(table, name): f"{text} EXECUTE FUNCTION {name}()" for (table, name), text in texts.items()}
+    texts[ABORTED, f"{ABORTED}_written"] = after_written(ABORTED)
+    texts[ABORTED, f"{ABORTED}_update"] = (
+        f"BEFORE UPDATE ON {ABORTED} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
+    )
+    texts |= _record_triggers()
+    journal, door = "holdfast_journal", "holdfast_maintenance"
+    texts[journal, "holdfast_journal_update"] = (
+        f"BEFORE UPDATE ON {journal} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
+    )
+    texts[journal, "holdfast_journal_delete"] = (
+        f"BEFORE DELETE ON {journal} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_delete()"
+    )
+    texts[journal, "holdfast_journal_written"] = after_written(journal)
+    texts[journal, "holdfast_journal_truncate"] = before_truncate(journal)
+    for table in HISTORY:
+        follows = f"BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_seals_follow()"
+        if table == SEALS:
+            texts[table, f"{table}_insert"] = follows
+        for act in ("UPDATE", "DELETE"):
+            texts[table, f"{table}_{act.lower()}"] = (
+                f"BEFORE {act} ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
+            )
+        texts[table, f"{table}_truncate"] = before_truncate(table)
+    for table, delete in ((EVIDENCE, "holdfast_journal_refuse"), (LEASES, f"{LEASES}_delete")):
+        texts[table, f"{table}_update"] = f"BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_update()"
+        texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {delete}()"
+        texts[table, f"{table}_truncate"] = before_truncate(table)
+    for table, delete in ((TRACEBACKS, "holdfast_delete"), (ERASED, "holdfast_journal_refuse")):
+        texts[table, f"{table}_insert"] = f"BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_insert()"
+        texts[table, f"{table}_update"] = (
+            f"BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
+        )
+        texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {delete}()"
+        texts[table, f"{table}_truncate"] = before_truncate(table)
+    for act in ("UPDATE", "DELETE"):
+        name = f"{META}_{act.lower()}"
+        texts[META, name] = f"BEFORE {act} ON {META} FOR EACH ROW EXECUTE FUNCTION {name}()"
+    texts[META, f"{META}_truncate"] = before_truncate(META)
+    for name, head in (
+        ("opened", "AFTER INSERT"),
+        ("shut", "BEFORE DELETE"),
+        ("write_once", "BEFORE UPDATE"),
+    ):
+        texts[door, f"{door}_{name}"] = f"{head} ON {door} FOR EACH ROW EXECUTE FUNCTION {door}_{name}()"
+    texts[door, f"{door}_still_open"] = (
+        f"AFTER INSERT ON {door} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {door}_still_open()"
+    )
+    texts[door, f"{door}_truncate"] = before_truncate(door)
+    return {
+        (table, name): f"CREATE {'CONSTRAINT ' if ' DEFERRABLE ' in text else ''}TRIGGER {name} {text}"
+        for (table, name), text in texts.items()
+    }
+
+
+def _record_triggers() -> dict[tuple[str, str], str]:
+    """Return what keeps records, calls and attempts from being deleted, and what guards the approvers."""
+    texts = {}
+    records = {guarded.table: (guarded.machine.name, guarded.id) for guarded in GUARDED}
+    records[APPROVERS] = ("APPROVER", "name")
+    for table in (CALLS, ABORTED, *records):
+        texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_delete()"
+        texts[table, f"{table}_truncate"] = before_truncate(table)
+    for table, (name, key) in records.items():
+        texts[table, f"{table}_deleted"] = (
+            f"AFTER DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_deleted('{name}', '{key}')"
+        )
+    for name, head in (("insert", "BEFORE INSERT"), ("update", "BEFORE UPDATE"), ("rewritten", "AFTER UPDATE")):
+        function = f"{APPROVERS}_{name}"
+        texts[APPROVERS, function] = f"{head} ON {APPROVERS} FOR EACH ROW EXECUTE FUNCTION {function}()"
+    return texts
+
+
+def views(schema: str) -> dict[str, str]:
+    """Return the text of every view by its name."""
+    texts = joint.views().items()
+    return {name: f"CREATE OR REPLACE VIEW {name} AS\n{text.replace('{schema}', schema)}" for name, text in texts}
+
+
+def _differs(columns: Sequence[str]) -> str:
+    return " OR ".join(f"new.{column} IS DISTINCT FROM old.{column}" for column in columns)
