@@ -38,7 +38,7 @@ def test_in_stage_an_erasure_needs_a_grant_that_is_requested_as_the_refusal_says
 
 def test_a_limit_is_set_obeyed_and_removed(ledger: str) -> None:
     limited = holdfast("limit", "--queue", "q", "--depth", "1", "--db", ledger, "--json")
-    assert limited.json == {"queue": "q", "depth_max": 1}
+    assert limited.json == {"queue": "q", "depth_max": 1, "parks": False}
     assert holdfast("submit", "noop", "--queue", "q", "--db", ledger).code == 0
     full = holdfast("submit", "noop", "--queue", "q", "--db", ledger, "--json")
     assert (full.code, full.error_code) == (3, "queue_full")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 import holdfast as package
@@ -81,6 +83,27 @@ def test_every_change_of_a_queue_is_journalled_with_who_why_before_and_after(led
     assert holdfast("queues", "history", "default", "--db", ledger).tells("paused", "3 at once", "larger")
     assert holdfast("queues", "history", "other", "--db", ledger, "--json").json == []
     assert holdfast("check", "--db", ledger).code == 0
+
+
+@pytest.mark.req("G-24")
+def test_a_depth_limit_that_parks_is_shown(ledger: str) -> None:
+    at = ("--db", ledger, "--json")
+    done = holdfast("limit", "--depth", "1", "--park", "--reason", "slow", *at)
+    assert done.json == {"queue": "default", "depth_max": 1, "parks": True}
+    job_ids = [holdfast("submit", "noop", *at).json["job_id"] for _ in range(3)]
+    [queue] = holdfast("queues", *at).json
+    assert (queue["pending"], queue["parked"], queue["depth_max"], queue["parks"]) == (3, 2, 1, True)
+    [limit] = holdfast("limits", "list", *at).json
+    assert (limit["limit"], limit["depth"], limit["waiting"]) == ("depth:default", 1, 2)
+    found = holdfast("explain", str(job_ids[2]), *at).json["findings"][0]
+    assert (found["code"], found["evidence"]["limit"]) == ("limited", "depth:default")
+    assert holdfast(*shlex.split(found["next"])[1:], *at).code == 0
+    assert holdfast("limit", "--off", "--park", *at).error_code == "bad_input"
+    for words in (("queues",), ("limits", "list"), ("queues", "history", "default")):
+        assert holdfast(*words, "--db", ledger).code == 0
+    assert holdfast("limits", "remove", "depth:default", "--reason", "free", *at).code == 0
+    [queue] = holdfast("queues", *at).json
+    assert (queue["parked"], queue["depth_max"], queue["parks"]) == (0, None, False)
 
 
 def test_a_setting_older_than_its_journal_is_journalled_when_it_is_removed(ledger: str) -> None:

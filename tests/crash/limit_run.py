@@ -37,3 +37,29 @@ def work(url: str, *, limit: int, noted: str) -> None:
         worker = Worker(ledger, concurrency=4, poll_s=0.2)
         signal.signal(signal.SIGTERM, lambda *_: worker.stop())
         worker.run()
+
+
+def deep_ledger(url: str) -> Ledger:
+    """Return a ledger with a quick operation `order`."""
+    ledger = Ledger(url)
+
+    @ledger.operation("order", lease_s=LEASE_S, retry=NO_DELAY)
+    def order(run: Execution) -> None:
+        time.sleep(0.002)
+
+    return ledger
+
+
+def submit_for_ever(url: str, *, client: str, noted: str) -> None:
+    """Submit, and note each job after its submit has returned."""
+    with deep_ledger(url) as ledger:
+        for n in range(1_000_000):
+            note(noted, f"{ledger.submit('order', client=client, key=str(n)).job_id}")
+
+
+def work_deep(url: str) -> None:
+    """Work until SIGTERM."""
+    with deep_ledger(url) as ledger:
+        worker = Worker(ledger, concurrency=4, poll_s=0.2)
+        signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+        worker.run()

@@ -7,7 +7,7 @@ import re
 
 from holdfast.core.digest import is_storable
 from holdfast.core.errors import LimitInvalidError
-from holdfast.core.limits import BUCKET_CHARS_MAX, KEY, OPERATION, QUEUE, Limit
+from holdfast.core.limits import BUCKET_CHARS_MAX, DEPTH, KEY, OPERATION, QUEUE, Limit
 
 RUNNING_MAX, STARTS_MAX, PERIOD_S_MAX = 100_000, 1_000_000, 86_400.0
 _PATH = re.compile(r"[A-Za-z_]\w{0,63}(\.[A-Za-z_]\w{0,63}){0,9}", re.ASCII)
@@ -19,6 +19,8 @@ def checked(subject: str, limit: Limit) -> Limit:
     """Return a limit that can be enforced, or raise LimitInvalidError."""
     kind, _, name = subject.partition(":")
     context = {"limit": subject}
+    if kind + ":" == DEPTH and limit.depth is not None:
+        return limit
     if kind not in (QUEUE, OPERATION, KEY) or not name or len(subject) > BUCKET_CHARS_MAX or not is_storable(subject):
         raise LimitInvalidError(
             f"{subject!r} is not what a limit can be set for.",
@@ -78,3 +80,12 @@ def rate_text(limit: Limit) -> str | None:
             n = int(limit.seconds // seconds)
             return f"{limit.starts}/{'' if n == 1 else n}{unit}"
     return f"{limit.starts}/{limit.seconds:g}s"
+
+
+def limit_text(limit: Limit | None) -> str:
+    """Return what a limit allows, such as 4 at once, 100/minute for each customer.id."""
+    if limit is None:
+        return ""
+    parts = [f"{limit.running} at once" if limit.running else "", rate_text(limit) or ""]
+    parts.append("" if limit.depth is None else f"{limit.depth} waiting, more parked")
+    return ", ".join(filter(None, parts)) + (f" for each {limit.path}" if limit.path else "")

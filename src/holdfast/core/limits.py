@@ -2,6 +2,7 @@
 
 A limit belongs to a subject: `queue:mail`, `operation:send`, or `key:send`, which is a limit for each value that a path
 finds in the arguments of `send`. A bucket is where a limit is counted: the subject itself, or the subject and the key.
+`depth:mail` is how many jobs may wait in a queue that parks what is submitted beyond that (`store.verbs.depth`).
 
 Invariants: pure; a job is given out only if each of its buckets has room, and then it takes from each; a bucket is
 never given out beyond its limit, whatever the order of the candidates.
@@ -22,6 +23,7 @@ from holdfast.core.digest import sha256
 KIND = "limit"
 QUEUE, OPERATION, KEY = "queue", "operation", "key"
 RATE = "rate:"  # before the name of a bucket of tokens
+DEPTH = "depth:"  # before the name of a queue that parks what is submitted beyond its depth
 EVERY = 1 << 30  # more jobs than a bucket has
 TINY = 1e-6  # of a token: times are whole microseconds
 TOGETHER_S = 0.05  # tokens that come within this time are given out together
@@ -36,6 +38,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seconds: float = 1.0
     burst: int | None = None  # starts that may come at once after a pause; None: `starts`
     path: str | None = None  # of a key: the place of its value in the arguments
+    depth: int | None = None  # jobs that may wait
 
     @property
     def burst_max(self) -> float:
@@ -125,10 +128,11 @@ class Room:
     """What is left in the buckets while a claim looks at its candidates."""
 
     def __init__(self, rules: Rules, now: datetime) -> None:
-        self._rules = rules
+        self.rules = rules
         self.now = now
         self._used: dict[str, set[int]] = {}
         self._tokens: dict[str, Tokens] = {}
+        self.waiting: dict[str, int] = {}  # by the bucket of a depth
 
     def know(self, used: Iterable[tuple[str, int]], tokens: Iterable[tuple[str, float, datetime]]) -> None:
         """Take what the ledger stores of some buckets."""
@@ -139,6 +143,8 @@ class Room:
 
     def left(self, bucket: str, limit: Limit) -> int:
         """Return how many more jobs a bucket has room for now."""
+        if limit.depth is not None:
+            return max(0, limit.depth - self.waiting.get(bucket, 0))
         if bucket.startswith(RATE):
             return EVERY if limit.starts is None else floor(self.tokens_of(bucket, limit).by(self.now, limit) + TINY)
         return EVERY if limit.running is None else max(0, limit.running - len(self._used.get(bucket, ())))
@@ -160,7 +166,7 @@ class Room:
         for job in candidates:
             if len(made.chosen) == n:
                 break
-            buckets = buckets_of(job, self._rules)
+            buckets = buckets_of(job, self.rules)
             full = next((name for name, limit in counted(buckets) if self.left(name, limit) < 1), None)
             if full is None:
                 made.chosen.append(job.job_id)

@@ -249,15 +249,18 @@ class Ledger:
 
         resume(self, queue, actor=actor, reason=reason)
 
-    def limit(self, queue: str, depth: int | None, *, actor: str = "local", reason: str = "limited") -> None:
+    def limit(
+        self, queue: str, depth: int | None, *, park: bool = False, actor: str = "local", reason: str = "limited"
+    ) -> None:
         """Set how many jobs may wait in a queue; None removes the limit. A submit beyond it raises QueueFullError.
 
-        On SQLite the limit is exact. On PostgreSQL, transactions that submit at the same moment do not see each other:
-        together they can exceed it by what they submit. Retries, replays and follow-ups are never refused.
+        With `park` it is recorded instead, and no worker sees it until fewer jobs wait. Retries, replays and follow-ups
+        are never refused or parked. The limit is exact on SQLite, and if it parks. On PostgreSQL, transactions that
+        submit at the same moment do not see each other: together they can exceed it by what they submit.
         """
         from holdfast.engine.rulings import limit  # noqa: PLC0415 - of an operator
 
-        limit(self, queue, depth, actor=actor, reason=reason)
+        limit(self, queue, depth, park=park, actor=actor, reason=reason)
 
     def erase(self, job_id: int, *, reason: str, actor: str = "local", grant_id: int | None = None) -> None:
         """Remove the personal data of a job that has ended, under a grant; see `holdfast.governance.erasure.erase`."""

@@ -127,13 +127,14 @@ def resume(ledger: Ledger, queue: str, *, actor: str, reason: str) -> None:
     ledger.perform(lambda tx: tx.queues.resume(queue, actor=actor, reason=reason))
 
 
-def limit(ledger: Ledger, queue: str, depth: int | None, *, actor: str, reason: str) -> None:
+def limit(ledger: Ledger, queue: str, depth: int | None, *, park: bool, actor: str, reason: str) -> None:
     """Limit the depth of a queue; see `Ledger.limit`."""
     _require_queue(queue, actor, reason)
     refuse_unfit("depth", depth, "int | None")
+    refuse_unfit("park", park, "bool")
     if depth is not None and not 0 <= depth <= INTEGER_MAX:
         raise InputError(f"depth is {depth}; it must be from 0 to {INTEGER_MAX}", context={"depth": depth})
-    ledger.perform(lambda tx: tx.queues.limit_depth(queue, depth, actor=actor, reason=reason))
+    ledger.perform(lambda tx: tx.queues.limit_depth(queue, depth, park=park, actor=actor, reason=reason))
 
 
 def _require_queue(queue: str, actor: str, reason: str) -> None:

@@ -6,7 +6,7 @@ Invariants: everything is read from the snapshot of the view; nothing here write
 import shlex
 
 from holdfast.core.limit_texts import rate_text
-from holdfast.core.limits import KEY, KIND, RATE, Tokens, rule_of
+from holdfast.core.limits import DEPTH, KEY, KIND, RATE, Tokens, rule_of
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.explain.view import JobView, counted, moment_text
 
@@ -17,7 +17,7 @@ def limited_finding(seen: JobView) -> Finding | None:
     """Return which limit holds a job back; None if none does."""
     limits = seen.reading.limits
     cause, bucket = limits.cause_of(seen.job.job_id)
-    if cause != "limit" or bucket is None:
+    if bucket is None or cause not in ("limit", "depth"):
         return None
     name = bucket.removeprefix(RATE)
     subject, _, key = name.partition("=") if name.startswith(f"{KEY}:") else (name, "", "")
@@ -30,6 +30,12 @@ def limited_finding(seen: JobView) -> Finding | None:
     whose = f"{subject} (key {key})" if key else subject
     if rule is None:
         said = f"The job was parked for the limit {whose}, which was removed; a worker lets it go within a second."
+    elif bucket.startswith(DEPTH):
+        evidence |= {"depth": rule.depth, "queue": seen.job.queue}
+        said = (
+            f"At most {counted(rule.depth or 0, 'job')} may wait in queue {seen.job.queue}; this one is parked until"
+            " fewer do."
+        )
     elif bucket.startswith(RATE):
         tokens = limits.tokens().get(bucket)
         at = None if tokens is None else Tokens(*tokens).next_at(seen.now, rule)

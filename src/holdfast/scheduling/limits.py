@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.core.errors import ArgumentsError, LimitInvalidError
 from holdfast.core.limit_texts import checked, limit_of
-from holdfast.core.limits import KEY, OPERATION, Limit
+from holdfast.core.limits import DEPTH, KEY, OPERATION, Limit
 from holdfast.engine.operations import Operation
 from holdfast.store.requests import Declared
 from holdfast.store.transaction import Transaction
@@ -62,6 +62,9 @@ class Limits:
 
     def remove(self, subject: str, *, actor: str = "local", reason: str) -> bool:
         """Remove a limit, and let the jobs go that wait for it; return False if there is none."""
+        if subject.startswith(DEPTH) and subject in self.all():
+            self._ledger.limit(subject.removeprefix(DEPTH), None, actor=actor, reason=reason)
+            return True
         return self._ledger.perform(lambda tx: tx.limits.set(subject, None, actor=actor, reason=reason))
 
     def sweep(self) -> None:

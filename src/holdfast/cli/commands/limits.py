@@ -11,8 +11,8 @@ from holdfast.cli.declare import argument, option
 from holdfast.cli.options import REASON_HELP, actor, word
 from holdfast.cli.output import Column
 from holdfast.core.errors import RecordNotFoundError
-from holdfast.core.limit_texts import checked, limit_of, rate_text
-from holdfast.core.limits import RATE, Limit, rule_of
+from holdfast.core.limit_texts import checked, limit_of, limit_text, rate_text
+from holdfast.core.limits import DEPTH, RATE, Limit, rule_of
 from holdfast.store import Store
 from holdfast.store.transaction import Reading
 
@@ -83,7 +83,11 @@ def changed(store: Store[Any], subject: str, limit: Limit | None, reason: str) -
     with store.transaction() as transaction:
         if limit is None and subject not in transaction.limits.rules():
             raise _missing(subject)
-        has_changed = transaction.limits.set(subject, limit, actor=actor(), reason=reason)
+        if subject.startswith(DEPTH):
+            transaction.queues.limit_depth(subject.removeprefix(DEPTH), None, actor=actor(), reason=reason)
+            has_changed = True
+        else:
+            has_changed = transaction.limits.set(subject, limit, actor=actor(), reason=reason)
     said = f"Limit of {subject} removed." if limit is None else f"Limit of {subject}: {limit_text(limit)}."
     return Answer({"limit": subject, "changed": has_changed, **limit_value(limit)}, said)
 
@@ -95,14 +99,6 @@ def limit_value(limit: Limit | None) -> dict[str, object]:
     return {"running": limit.running, "rate": rate_text(limit), "burst": limit.burst, "path": limit.path}
 
 
-def limit_text(limit: Limit | None) -> str:
-    """Return a limit for people."""
-    if limit is None:
-        return ""
-    parts = [f"{limit.running} at once" if limit.running else "", rate_text(limit) or ""]
-    return ", ".join(filter(None, parts)) + (f" for each {limit.path}" if limit.path else "")
-
-
 def _value(reading: Reading, subject: str) -> dict[str, Any]:
     rules = reading.limits.rules()
     if subject not in rules:
@@ -110,7 +106,7 @@ def _value(reading: Reading, subject: str) -> dict[str, Any]:
     rule = rules[subject]
     held = sum(rule_of(bucket, rules) is rule for bucket, _, _ in reading.limits.held())
     waiting = sum(_buckets(reading, subject).values())
-    return {"limit": subject, **limit_value(rule), "held": held, "waiting": waiting}
+    return {"limit": subject, **limit_value(rule), "held": held, "waiting": waiting, "depth": rule.depth}
 
 
 def _buckets(reading: Reading, subject: str) -> dict[str, int]:
@@ -142,10 +138,10 @@ def _print(found: list[dict[str, Any]]) -> None:
         output.line("No limits.")
         return
     output.table(
-        [Column("LIMIT"), Column("AT ONCE", right=True), Column("RATE"), Column("FOR EACH"), Column("HELD", right=True),
-         Column("WAITING", right=True)],
-        [[row["limit"], row["running"] or "", row["rate"] or "", row["path"] or "", row["held"], row["waiting"]]
-         for row in found],
+        [Column("LIMIT"), Column("AT ONCE", right=True), Column("RATE"), Column("FOR EACH"),
+         Column("DEPTH", right=True), Column("HELD", right=True), Column("WAITING", right=True)],
+        [[row["limit"], row["running"] or "", row["rate"] or "", row["path"] or "",
+          "" if row["depth"] is None else row["depth"], row["held"], row["waiting"]] for row in found],
     )  # fmt: skip
 
 

@@ -49,19 +49,23 @@ def limit(
     depth: Annotated[
         int | None, option("--depth", min=0, max=INTEGER_MAX, metavar="N", help="Most jobs that may wait.")
     ] = None,
+    park: Annotated[bool, option("--park", help="Record more, but keep it from workers until fewer wait.")] = False,
     off: Annotated[bool, option("--off", help="Remove the limit.")] = False,
     reason: Reason = None,
 ) -> Answer:
     """Limit how many jobs may wait in a queue.
 
-    A submit beyond that is refused (queue_full).
+    A submit beyond that is refused (queue_full). With --park it is recorded and parked: jobs are let go by priority,
+    then by time, as the depth falls.
 
-    On SQLite the limit is exact. On PostgreSQL, submits at the same moment can exceed it by what they submit together.
-    Retries, replays and follow-ups are never refused.
+    On SQLite, and with --park, the limit is exact. On PostgreSQL, submits at the same moment can exceed it by what they
+    submit together. Retries, replays and follow-ups are never refused or parked.
     """
-    if (depth is None) != off:
+    if (depth is None) != off or (off and park):
         raise InputError("Give either --depth N or --off.", next_step="Add --depth N, or --off to remove the limit.")
     with store.transaction() as transaction:
-        transaction.queues.limit_depth(queue, depth, actor=actor(), reason=reason or "limited")
-    what = f"At most {depth} jobs may wait in queue {queue}." if depth is not None else f"Queue {queue} has no limit."
-    return Answer({"queue": queue, "depth_max": depth}, what)
+        transaction.queues.limit_depth(queue, depth, park=park, actor=actor(), reason=reason or "limited")
+    more = "parked" if park else "refused"
+    what = f"At most {depth} jobs may wait in queue {queue}; more are {more}."
+    value = {"queue": queue, "depth_max": depth, "parks": park}
+    return Answer(value, what if depth is not None else f"Queue {queue} has no limit.")

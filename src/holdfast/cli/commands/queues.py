@@ -10,12 +10,12 @@ import msgspec
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
-from holdfast.cli.commands.limits import Burst, Rate, Reason, Running, changed, limit_text, limit_value
+from holdfast.cli.commands.limits import Burst, Rate, Reason, Running, changed, limit_value
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import actor
 from holdfast.cli.output import Column
 from holdfast.core.errors import InputError
-from holdfast.core.limit_texts import checked, limit_of
+from holdfast.core.limit_texts import checked, limit_of, limit_text
 from holdfast.core.limits import Limit
 from holdfast.core.machines import JobState
 from holdfast.core.records import time_text
@@ -25,6 +25,7 @@ from holdfast.store.transaction import Reading
 from holdfast.store.verbs.alive import alive_workers
 from holdfast.store.verbs.fair import WEIGHT_DEFAULT, weights
 from holdfast.store.verbs.gate import limits as depth_limits
+from holdfast.store.verbs.gate import parking_queues
 from holdfast.store.verbs.known_queues import known_queues
 from holdfast.store.verbs.lists import WorkerRow
 from holdfast.store.verbs.queues import PAUSED, QueueChange
@@ -54,7 +55,7 @@ def _queues(reading: Reading, now: datetime) -> list[dict[str, Any]]:
     names, paused, alive = known_queues(reading), set(reading.queues.paused()), alive_workers(reading, now)
     counts, oldest, depths = reading.counts.current(), reading.lists.oldest_due(names), depth_limits(reading)
     ended, rules = reading.lists.ended_lately(now - timedelta(seconds=60)), reading.limits.rules()
-    weighted, parked = weights(reading), Counter[str]()
+    weighted, parks, parked = weights(reading), parking_queues(reading), Counter[str]()
     for _, queue, jobs in reading.limits.waiting(PARKED_BUCKETS):
         parked[queue] += jobs
     return [
@@ -71,6 +72,7 @@ def _queues(reading: Reading, now: datetime) -> list[dict[str, Any]]:
             "ended_a_minute": ended.get(name, 0),
             "limit": limit_value(rules.get(f"queue:{name}")),
             "depth_max": depths.get(name),
+            "parks": name in parks,
             "weight": weighted.get(name, WEIGHT_DEFAULT),
         }
         for name in names
@@ -210,7 +212,8 @@ def _limits_text(row: dict[str, Any]) -> str:
     limit = row["limit"]
     parts = [f"{limit['running']} at once" if limit["running"] else "", limit["rate"] or ""]
     parts.append("" if row["weight"] == WEIGHT_DEFAULT else f"weight {row['weight']:g}")
-    parts.append("" if row["depth_max"] is None else f"{row['depth_max']} waiting")
+    more = ", more parked" if row["parks"] else ""
+    parts.append("" if row["depth_max"] is None else f"{row['depth_max']} waiting{more}")
     return ", ".join(filter(None, parts))
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 import msgspec
 
 from holdfast.console.views.links import job_list, path
-from holdfast.core.limit_texts import rate_text
+from holdfast.core.limit_texts import limit_text
 from holdfast.core.limits import RATE, Limit, rule_of
 from holdfast.core.machines import JobState
 from holdfast.store.transaction import Reading
@@ -72,12 +72,6 @@ def _row(subject: str, rule: Limit, rules: dict[str, Limit], held: int, waiting:
 
 def _href(subject: str) -> str:
     kind, _, name = subject.partition(":")
-    if kind == "queue":
+    if kind in ("queue", "depth"):
         return path("/queues", name)
     return job_list(operation=name, state=JobState.PENDING)
-
-
-def limit_text(limit: Limit) -> str:
-    """Return what a limit allows, such as 4 at once, 100/minute for each customer.id."""
-    parts = [f"{limit.running} at once" if limit.running else "", rate_text(limit) or ""]
-    return ", ".join(filter(None, parts)) + (f" for each {limit.path}" if limit.path else "")

@@ -14,6 +14,7 @@ from holdfast.console.views.failures import FailedGroups, Group
 from holdfast.console.views.queues import QueueRow, fleet_of, queue_rows
 from holdfast.core.machines import JobState
 from holdfast.store.transaction import Reading
+from holdfast.store.verbs.gate import limits, parking_queues
 from holdfast.store.verbs.known_queues import require_queue
 from holdfast.store.verbs.lists import WorkerRow
 from holdfast.store.verbs.watch import HeldAttempt, JobFilters, JobLine, attempts_held, job_lines
@@ -36,7 +37,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[Group, ...]
     held: tuple[HeldAttempt, ...]
     newest: tuple[JobLine, ...]
-    limit: int | None  # the depth from which on submits are refused
+    limit: int | None  # the depth from which on submits are refused or parked
+    parks: bool
 
 
 def queue_view(reading: Reading, name: str, groups: FailedGroups, now: datetime) -> QueueView:
@@ -64,5 +66,6 @@ def queue_view(reading: Reading, name: str, groups: FailedGroups, now: datetime)
         groups=tuple(group for group in groups.groups if name in group.queues)[:10],
         held=tuple(one for one in attempts_held(reading) if one.queue == name)[:20],
         newest=tuple(job_lines(reading, JobFilters(queue=name), limit=10).lines),
-        limit=dict(reading.run("queue_limits")).get(name),
+        limit=limits(reading).get(name),
+        parks=name in parking_queues(reading),
     )

@@ -6,11 +6,12 @@
 SELECT coalesce(:now, clock_timestamp()) FROM pg_advisory_xact_lock(4604, ('holdfast_slots'::regclass)::oid::integer);
 
 -- name: park_jobs
--- rows: job_id, bucket. Parking is no move: neither version nor journal. Only a pending job can be parked.
+-- rows: job_id, bucket. Parking is no move: neither version nor journal. Only a pending job can be parked. A job that
+-- waits for others need not wait for the depth of its queue too.
 WITH k AS MATERIALIZED (SELECT (r ->> 0)::bigint AS job_id, r ->> 1 AS bucket FROM json_array_elements(:rows) r ORDER BY 1)
 UPDATE holdfast_jobs AS j SET parked = :parked, limit_key = k.bucket
   FROM k
- WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k)) AND j.job_id = k.job_id AND j.state = 'pending' AND j.parked IS NULL
+ WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k)) AND j.job_id = k.job_id AND j.state = 'pending' AND (j.parked IS NULL OR j.parked = 'depth' AND :parked = 'after')
 RETURNING j.job_id;
 
 -- name: admit_parked

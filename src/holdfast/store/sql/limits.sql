@@ -68,5 +68,21 @@ SELECT (SELECT min(b.wake_at) FROM holdfast_buckets b WHERE b.wake_at IS NOT NUL
 SELECT j.limit_key, j.queue, count(*) FROM holdfast_jobs j
  WHERE j.parked IS NOT NULL AND j.limit_key > '' GROUP BY j.limit_key, j.queue ORDER BY 3 DESC, 1 LIMIT :n;
 
+-- name: waiting_in_queues
+-- Of each queue: how many jobs wait that nothing parks, counted no further than most.
+SELECT q.value, (SELECT count(*) FROM (SELECT 1 FROM holdfast_jobs j
+                  WHERE j.due_at IS NOT NULL AND j.parked IS NULL AND j.queue = q.value LIMIT :most) d)
+  FROM {each}(:rows) q;
+
+-- name: limited_in_queues
+-- Of each queue: how many jobs wait for a limit on what runs or starts. The many that wait for a depth are not read.
+WITH RECURSIVE w (bucket) AS (
+  SELECT min(j.limit_key) FROM holdfast_jobs j WHERE j.parked IS NOT NULL
+  UNION ALL
+  SELECT (SELECT min(j.limit_key) FROM holdfast_jobs j WHERE j.parked IS NOT NULL AND j.limit_key > w.bucket)
+    FROM w WHERE w.bucket IS NOT NULL)
+SELECT j.queue, count(*) FROM w {ordered} JOIN holdfast_jobs j ON j.parked IS NOT NULL AND j.limit_key = w.bucket
+ WHERE substr(w.bucket, 1, 6) <> 'depth:' AND j.queue IN (SELECT q.value FROM {each}(:rows) q) GROUP BY j.queue;
+
 -- name: parked_cause
 SELECT j.parked, j.limit_key FROM holdfast_jobs j WHERE j.job_id = :job_id;

@@ -40,21 +40,26 @@ INSERT INTO holdfast_queues (queue, depth_max) VALUES (:queue, :depth)
 ON CONFLICT (queue) DO UPDATE SET depth_max = excluded.depth_max;
 
 -- name: queue_limits
-SELECT queue, depth_max FROM holdfast_queues WHERE depth_max IS NOT NULL ORDER BY queue;
+-- With whether the queue parks what is submitted beyond.
+SELECT q.queue, q.depth_max, EXISTS (SELECT 1 FROM holdfast_settings s
+                                      WHERE s.kind = 'limit' AND s.state = 'active' AND s.name = 'depth:' || q.queue)
+  FROM holdfast_queues q WHERE q.depth_max IS NOT NULL ORDER BY q.queue;
 
 -- name: depth_of
-SELECT depth_max FROM holdfast_queues WHERE queue = :queue AND depth_max IS NOT NULL;
+SELECT q.depth_max, EXISTS (SELECT 1 FROM holdfast_settings s
+                             WHERE s.kind = 'limit' AND s.state = 'active' AND s.name = 'depth:' || q.queue)
+  FROM holdfast_queues q WHERE q.queue = :queue AND q.depth_max IS NOT NULL;
 
 -- name: queue_changes
 -- The value before a change is the one that was replaced in the same move.
-SELECT s.kind,
+SELECT CASE WHEN s.name = 'depth:' || :queue THEN 'depth' ELSE s.kind END,
        CASE WHEN g.event = 'remove' THEN s.value ELSE (
          SELECT b.value FROM holdfast_settings b
           WHERE b.kind = s.kind AND b.name = s.name AND b.state = 'replaced' AND b.move_id = g.move_id) END,
        CASE WHEN g.event = 'set' THEN s.value END, g.actor, g.reason, g.at
   FROM holdfast_settings s JOIN holdfast_edges g ON g.record = s.setting_id AND g.subject = s.setting_id
  WHERE g.machine = 'SETTING' AND g.event <> 'replace'
-   AND (s.kind, s.name) IN (VALUES ('limit', :subject), ('weight', :queue), ('depth', :queue), ('pause', :queue),
+   AND (s.kind, s.name) IN (VALUES ('limit', :subject), ('limit', 'depth:' || :queue), ('weight', :queue), ('depth', :queue), ('pause', :queue),
                                 ('fair', 'step_s'))
  ORDER BY g.seq DESC LIMIT :n;
 

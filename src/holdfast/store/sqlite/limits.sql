@@ -5,10 +5,11 @@
 SELECT :now;
 
 -- name: park_jobs
--- rows: job_id, bucket. Parking is no move: neither version nor journal. Only a pending job can be parked.
+-- rows: job_id, bucket. Parking is no move: neither version nor journal. Only a pending job can be parked. A job that
+-- waits for others need not wait for the depth of its queue too.
 UPDATE holdfast_jobs AS j SET parked = :parked, limit_key = r.value ->> 1
   FROM json_each(:rows) r
- WHERE j.job_id = r.value ->> 0 AND j.state = 'pending' AND j.parked IS NULL
+ WHERE j.job_id = r.value ->> 0 AND j.state = 'pending' AND (j.parked IS NULL OR j.parked = 'depth' AND :parked = 'after')
 RETURNING job_id;
 
 -- name: admit_parked

@@ -4,13 +4,14 @@ The statements of a plain submit insert nothing while a queue has a limit or a k
 here. So a ledger that uses neither pays for two looks at empty tables.
 
 Invariants: a submit under a key that exists, erased or not, is answered with its job, however full the queue is; a
-follow-up is never refused, because the job that stages it could not end; a refused submit writes nothing.
+follow-up is never refused or parked, because the job that stages it could not end; a refused submit writes nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import QueueFullError, invariant
@@ -32,16 +33,19 @@ def gated_admissions(
 ) -> list[Admission]:
     """Return the admission of each submission that a plain submit has left out and that has no job under its key.
 
-    `born` are the parameters of `insert_jobs` that all rows share. Raise QueueFullError if a queue has no room.
+    `born` are the parameters of `insert_jobs` that all rows share. Raise QueueFullError if a queue has no room and does
+    not park.
     """
     found = _erased(jobs, transaction, left_out)
     new = [index for index in range(len(left_out)) if index not in found]
-    _require_room(transaction, [left_out[index][0] for index in new])
+    parking = _require_room(transaction, [left_out[index][0] for index in new])
     after = transaction.run("last_call")[0][0] if transaction.store.one_writer else 0
     batch = batch_of([left_out[index] for index in new])
     inserted = transaction.run("insert_jobs", after=after, **batch, **{**born, "gated": True}) if new else []
     transaction.queues_to_announce.update(left_out[new[place]][0].queue for _, place in inserted)
     found |= {new[place]: Admission(job_id, is_new=True) for job_id, place in inserted}
+    if parking is not None:
+        parking([(job_id, left_out[new[place]][0]) for job_id, place in sorted(inserted)])
     late = [index for index in new if index not in found]  # another process has submitted the key meanwhile
     if late:
         keyed = jobs.by_key([(left_out[index][0].client, left_out[index][0].key or "") for index in late])
@@ -74,14 +78,36 @@ def _erased(jobs: JobReads, transaction: Transaction, left_out: Sequence[Submitt
 
 def limits(reading: Reading) -> dict[str, int]:
     """Return the queues that have a limit, with the most jobs that may wait in each."""
-    return dict(reading.run("queue_limits"))
+    return {queue: depth for queue, depth, _ in reading.run("queue_limits")}
 
 
-def _require_room(transaction: Transaction, new: Sequence[Submission]) -> None:
+def parking_queues(reading: Reading) -> set[str]:
+    """Return the queues that park what is submitted beyond their depth."""
+    return {queue for queue, _, parks in reading.run("queue_limits") if parks}
+
+
+def _require_room(
+    transaction: Transaction, new: Sequence[Submission]
+) -> Callable[[Sequence[tuple[int, Submission]]], None] | None:
+    """Raise QueueFullError if a queue has no room and does not park; return what parks the new jobs, if one parks."""
     wanted = Counter(submission.queue for submission in new if not submission.by_engine)
-    limited = limits(transaction) if wanted else {}
-    if not limited.keys() & wanted.keys():
-        return
+    found = transaction.run("queue_limits") if wanted else []
+    limited = {queue: depth for queue, depth, _ in found if queue in wanted}
+    parking = None
+    parks = [queue for queue, _, parks in found if parks and queue in wanted]
+    if parks:
+        from holdfast.store.verbs.depth import DepthWrites  # noqa: PLC0415 - most queues park nothing
+
+        writes = DepthWrites(transaction)
+        room = writes.room(parks)
+        limited = {queue: depth for queue, depth in limited.items() if queue not in room}
+        parking = partial(writes.park_beyond, room)
+    if limited:
+        _refuse_beyond(transaction, wanted, limited)
+    return parking
+
+
+def _refuse_beyond(transaction: Transaction, wanted: Mapping[str, int], limited: Mapping[str, int]) -> None:
     depths = Counter[str]()
     for _, queue, state, n in transaction.counts.raw():
         if state == JobState.PENDING:

@@ -11,7 +11,8 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.limits import QUEUE
+from holdfast.core.limits import DEPTH as PARKED_BEYOND
+from holdfast.core.limits import QUEUE, Limit
 from holdfast.store.rows import reader
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 
@@ -65,14 +66,21 @@ class QueueWrites(QueueReads, WritingVerbs):
         self._session.queues_to_announce.add(queue)
         return resumed
 
-    def limit_depth(self, queue: str, depth: int | None, *, actor: str, reason: str) -> None:
-        """Set how many jobs may wait in a queue; None removes the limit."""
+    def limit_depth(self, queue: str, depth: int | None, *, park: bool = False, actor: str, reason: str) -> None:
+        """Set how many jobs may wait in a queue; None removes the limit. More are refused, or parked.
+
+        Parked jobs are let go if the queue no longer parks.
+        """
         before = self._run("depth_of", queue=queue)
         self._run("limit_queue", queue=queue, depth=depth)
-        if depth is not None:
-            self._session.configuration.set(DEPTH, queue, str(depth), actor=actor, reason=reason)
-        elif before:
+        parks = depth is not None and park
+        if before and (depth is None or parks) and not before[0][1]:
             self._remove(DEPTH, queue, str(before[0][0]), actor, reason)
+        if parks or (before and before[0][1]):
+            limit = Limit(depth=depth) if parks else None
+            self._session.limits.set(PARKED_BEYOND + queue, limit, actor=actor, reason=reason)
+        if depth is not None and not park:
+            self._session.configuration.set(DEPTH, queue, str(depth), actor=actor, reason=reason)
 
     def _remove(self, kind: str, queue: str, value: str, actor: str, reason: str) -> None:
         """Journal that a value was removed; if the ledger set it before it journalled such changes, that too."""

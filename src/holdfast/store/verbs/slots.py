@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from holdfast.core.limits import EVERY, RATE, Candidate, Limit, Room, Rules, buckets_of, counted, rule_of
+from holdfast.core.limits import DEPTH, EVERY, RATE, Candidate, Limit, Room, Rules, buckets_of, counted, rule_of
 from holdfast.core.records import Attempt, time_text
 from holdfast.store.requests import Lease
 from holdfast.store.statements import encoded
@@ -74,6 +74,7 @@ class SlotWrites(SlotReads, WritingVerbs):
         if self._wake(rules, now):
             seen.clear()
         claimed = self._claim(lease, rules, now, lambda n: seen.pop() if seen else self._due(queues, n))
+        self._admit(rules, now, rules.keys() & {DEPTH + queue for queue in queues})  # fewer jobs wait now
         if len(claimed) < lease.n and self._must_sweep(now):
             self.sweep(rules, now)
         return claimed
@@ -144,6 +145,10 @@ class SlotWrites(SlotReads, WritingVerbs):
         """Read what the ledger has of buckets that this claim has not seen yet."""
         new = sorted(buckets - looked_at)
         looked_at.update(new)
+        if any(name.startswith(DEPTH) for name in new):
+            from holdfast.store.verbs.depth import jobs_waiting  # noqa: PLC0415 - few queues park what is submitted
+
+            known.waiting |= jobs_waiting(self._session, new, known.rules)
         slots, tokens = [b for b in new if not b.startswith(RATE)], [b for b in new if b.startswith(RATE)]
         used = self._run("used_slots", rows=encoded(slots)) if slots else []
         found = self._run("read_buckets", rows=encoded(tokens)) if tokens else []
