@@ -19,12 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.databases import fresh_database
-from benchmarks.disk import SimulatedDisk
 from benchmarks.peers._common import PAYLOAD, rss_mb
 from holdfast import Execution, Ledger, Operations, Worker
 from holdfast.core.machines import JobState
@@ -96,6 +90,14 @@ def feed(ledger: Ledger, url: str, n: int, *, fail_every: int = 0, steps: int = 
 
 def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
     """Measure a worker's memory on these databases, print it, and write the figures as JSON."""
+    # Here, because the worker's process imports this module too, and its memory is what is measured.
+    from rich.box import SIMPLE  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    from benchmarks.databases import fresh_database  # noqa: PLC0415
+    from benchmarks.disk import SimulatedDisk  # noqa: PLC0415
+
     jobs = JOBS_QUICK if quick else JOBS
     figures: list[dict[str, Any]] = []
     with SimulatedDisk() as disk:
