@@ -178,9 +178,9 @@ BOTH: dict[str, Act] = {
     "succeeded moves again": (
         [jobs(DONE), jobs(RETRIED.replace("+ 2", "+ 1").replace("'act'", "'next'"))], EDGE,
     ),
-    "succeeded is told otherwise": ([jobs(DONE), jobs("actor = 'x'")], ONCE),
-    "a failure is told otherwise": (["UPDATE holdfast_jobs SET last_error_code = 'x' WHERE job_id = {failed}"], ONCE),
-    "a quarantine is told otherwise": ([jobs(SHUT_AWAY, WAITING), jobs("quarantine_code = 'x'", WAITING)], ONCE),
+    "a success is rewritten": ([jobs(DONE), jobs("actor = 'x'")], ONCE),
+    "a failure is rewritten": (["UPDATE holdfast_jobs SET last_error_code = 'x' WHERE job_id = {failed}"], ONCE),
+    "a quarantine is rewritten": ([jobs(SHUT_AWAY, WAITING), jobs("quarantine_code = 'x'", WAITING)], ONCE),
     "progress of one that waits": ([jobs("progress = 1.0", WAITING)], ONCE),
     "a request to cancel one that waits": ([jobs(REQUESTED, WAITING)], ONCE),
     "a request to cancel by no one": ([jobs(f"cancel_asked_at = '{AT}'")], ONCE),
@@ -319,7 +319,7 @@ def test_at_least_the_designed_number_of_acts_is_tested() -> None:
      "state = 'pending'", "state = 'succeeded'"],
 )  # fmt: skip
 def test_a_check_that_refuses_is_reported_as_an_illegal_edge(ledger_url: str, sets: str) -> None:
-    """The CHECKs hold under the door too, where no trigger speaks for them."""
+    """The CHECKs hold under maintenance too, where no trigger refuses."""
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
             transaction.jobs.submit([Submission(operation="noop", payload="{}")], actor="client-1")

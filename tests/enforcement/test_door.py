@@ -1,6 +1,6 @@
 """The maintenance door: shut it refuses, open it lets its own transaction write, and leaves a record of both.
 
-Invariants: whoever opens the door is named in the journal with the reason; a door never outlives its transaction.
+Invariants: the journal names the actor who opens the door, with the reason; a door never outlives its transaction.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_moves_before_and_after_maintenance_are_not_marked(client: Client, hand:
 
 
 def test_a_restored_record_brings_its_own_journal(client: Client, hand: Hand) -> None:
-    """Under the door a record is born as it was, and its history is written by hand: the database adds nothing."""
+    """Under maintenance a record is inserted in any state with its own history: the database adds nothing."""
     door = opened(client)
     [[job]] = client.run(*hand.birth(JOB, "succeed", "succeeded", 3))
     assert client.journal("JOB", job) == []
@@ -131,7 +131,7 @@ def test_the_door_does_not_open_everything(client: Client, hand: Hand) -> None:
     assert client.refusal("UPDATE holdfast_journal SET actor = 'nobody'") == Refusal.APPEND_ONLY
     assert client.refusal(*hand.move(JOB, job, "fail", "failed", 1, move_id=Sql("move_id"))) == Refusal.UNSIGNED
     assert client.refusal(*hand.move(JOB, job, "release", "pending", 1)) == Refusal.GRANT_REQUIRED
-    assert client.refusal("UPDATE holdfast_aborted SET actor = 'x'") is None  # there is none
+    assert client.refusal("UPDATE holdfast_aborted SET actor = 'x'") is None  # there is no such grant
     hand.put(JOB, JobState.FAILED)
     assert client.refusal("UPDATE holdfast_aborted SET actor = 'x'") == Refusal.APPEND_ONLY
     # A job and its attempt are mended as one row: half of it is refused.
@@ -150,7 +150,7 @@ def test_under_the_door_a_record_goes_back_only_where_a_grant_has_brought_it(
     path = machine.path(event, next(machine.births()).target)
     moved, other = hand.put(machine, path.target), hand.born(machine)
     door = opened(client)
-    back = hand.move(machine, moved, "repair", str(path.source), 1)  # as if somebody had edited it
+    back = hand.move(machine, moved, "repair", str(path.source), 1)  # as if it had been edited
     assert client.refusal(*back) is None
     assert client.refusal(*hand.move(machine, other, event, path.target, 1)) == Refusal.GRANT_REQUIRED
     client.run(SHUT, door)
@@ -211,7 +211,7 @@ def test_a_door_that_was_shut_lets_its_transaction_commit(committing: Client) ->
 
 
 def test_no_column_or_setting_makes_an_open_door_look_shut(committing: Client) -> None:
-    """What the deferred check looks at can be neither given nor supplied by the one who opens the door."""
+    """The columns that the deferred check reads cannot be written by the one who opens the door."""
     attempts = {
         "sqlite": [
             "INSERT INTO holdfast_maintenance (who, why, opened_at, shut_before_commit) VALUES ('a', 'b', '', 'epoch')",
@@ -227,7 +227,7 @@ def test_no_column_or_setting_makes_an_open_door_look_shut(committing: Client) -
 
 
 def test_a_ledger_whose_door_stands_open_is_not_opened(sqlite_url: str) -> None:
-    """A client that does not check references can leave one; whoever opens the ledger next must be told."""
+    """A client that does not check references can leave one; the next opening of the ledger must report it."""
     create_store(sqlite_url).close()
     client = Client(sqlite_url)
     client.rollback()

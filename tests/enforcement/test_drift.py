@@ -29,7 +29,7 @@ def tamper(url: str, *statements: str) -> None:
 
 
 def drift_of(url: str) -> list[str]:
-    """Open a ledger; return what it is said to differ in, or nothing if it opens."""
+    """Open a ledger; return the reported differences, or nothing if it opens."""
     try:
         open_store(url).close()
     except EnforcementDriftError as error:
@@ -48,7 +48,7 @@ def mend(url: str) -> None:
 
 
 def mended(url: str, before: dict[str, object]) -> bool:
-    """Migrate, and tell whether the ledger opens and has the schema it had before."""
+    """Migrate, and require that the ledger opens and has the same schema as before."""
     mend(url)
     return drift_of(url) == [] and schema(url) == before
 

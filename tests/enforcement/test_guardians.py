@@ -1,4 +1,4 @@
-"""What guards history from any client: what was kept stays, a slimmed job rests, no move is told twice."""
+"""History is guarded from any client: kept rows stay, a slimmed job does not move, no move is journalled twice."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_piece_of_evidence_is_declared_void_once_and_stays(client: Client, han
         for again in (AT, LATER, None):
             assert client.refusal(update.format("voided_at"), again, evidence) == Refusal.APPEND_ONLY
         assert client.refusal("DELETE FROM holdfast_evidence") == Refusal.APPEND_ONLY
-    # What was declared void makes room for another of its kind, and stays beside it.
+    # A void piece of evidence stays, and another of its kind can be written.
     client.run(EVIDENCE, run, "digest")
     assert client.count("holdfast_evidence") == 2
 
@@ -118,7 +118,7 @@ def test_a_run_has_one_piece_of_evidence_of_a_kind(client: Client, hand: Hand) -
     client.run(EVIDENCE, run, "another")
     client.run(EVIDENCE, hand.born(PROCEDURE), "digest")
     for _ in range(2):
-        client.run(EVIDENCE, None, "digest")  # of no run: as many as there are
+        client.run(EVIDENCE, None, "digest")  # without a run there may be many
 
 
 LEASE = (
@@ -184,7 +184,7 @@ def test_a_slimmed_job_is_never_released_not_even_with_a_grant(client: Client, h
         assert client.refusal(*move) == refused
 
 
-# -- no move is told twice --------------------------------------------------------------------------------------------
+# -- no move is journalled twice ---------------------------------------------------------------------------------------
 
 
 COPY = (
@@ -196,7 +196,7 @@ COPY = (
 
 
 def test_a_row_that_was_archived_cannot_be_written_again(client: Client, hand: Hand) -> None:
-    """Its version is its record's, and its move_id too; but the record says that its history begins later."""
+    """Its version and move_id fit the record, but the record says that its history begins later."""
     job = hand.born(JOB)
     text = COPY.format(job=job, version=1).partition(" SELECT ")
     [row] = client.run(text[2].join(("SELECT ", "")))
@@ -209,7 +209,7 @@ def test_a_row_that_was_archived_cannot_be_written_again(client: Client, hand: H
 
 
 def test_a_move_is_not_journalled_twice_across_partitions(new_postgres_ledger: str) -> None:
-    """Unique indexes of partitions do not see each other: the record itself tells that its move is over."""
+    """Unique indexes of partitions do not see each other: the record itself shows that the move is done."""
     committing = Client(new_postgres_ledger)
     hand = Hand(committing)
     job = hand.put(JOB, JobState.RUNNING)
@@ -241,7 +241,7 @@ def test_a_move_is_not_journalled_twice_across_partitions(new_postgres_ledger: s
 
 
 def test_a_move_journalled_twice_in_two_partitions_is_found_by_check(new_postgres_ledger: str) -> None:
-    """What no unique index and no look-up can refuse: the record has just moved so, and the other row is elsewhere."""
+    """No unique index or look-up can refuse this: the move is the last one, and the other row is elsewhere."""
     committing = Client(new_postgres_ledger)
     committing.run("SELECT setval('holdfast_journal_seq', 15000000)")
     committing.commit()

@@ -1,4 +1,4 @@
-"""What an integrity check would look for cannot be written in the first place, by any client."""
+"""The damage that an integrity check looks for cannot be written by any client."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ ALONE = [guarded for guarded in GUARDED_BY_NAME.values() if guarded.alone]
 def test_a_duplicate_record_is_inserted_only_after_the_first_has_moved_on(
     client: Client, hand: Hand, guarded: Guarded
 ) -> None:
-    """Of two grants alike one would be left over; a step is performed, a code in force and a switch on but once."""
+    """Of two equal grants one would be left over; a step is performed, a code in force and a switch on only once."""
     machine, refused = guarded.machine, Refusal.ILLEGAL_BIRTH if client.dialect == "sqlite" else UNIQUE_VIOLATION
     assert guarded.alone is not None
     columns, states = guarded.alone
@@ -366,7 +366,7 @@ def test_a_move_needs_a_move_id_of_its_own(client: Client, hand: Hand, machine: 
 
 @every_machine
 def test_a_move_needs_an_event_of_its_own(client: Client, hand: Hand, machine: Machine) -> None:
-    """What the row says from its last move is never an event that fits the next one."""
+    """The event of the last move in a row never fits the next move."""
     guarded = GUARDED_BY_NAME[machine.name]
     for path in machine.moves():
         subject = hand.put(machine, str(path.source))
@@ -483,7 +483,7 @@ def test_a_value_and_a_switch_need_a_grant_consumed_by_that_very_move(
     if state == GrantState.CONSUMED:
         assert client.refusal(*write) is None
     else:
-        # What names no grant at all is refused for that where the database looks there first.
+        # A move without a grant is refused for that where the database checks it first.
         unknown = state == "no such grant" and machine is VALUE and client.dialect == "postgres"
         with untouched(client, guarded.table):
             assert client.refusal(*write) == (FOREIGN_KEY_VIOLATION if unknown else Refusal.GRANT_REQUIRED)
@@ -683,7 +683,7 @@ def test_a_journal_row_is_not_written_by_hand(client: Client, hand: Hand, machin
 
 @pytest.mark.parametrize("version", [0.5, 1.5, "1.5", "two", b"\x01"])
 def test_a_journal_row_between_two_versions_is_not_written_by_hand(sqlite_client: Client, version: object) -> None:
-    """SQLite's columns take any type unless told otherwise."""
+    """SQLite's columns accept any type by default."""
     job = Hand(sqlite_client).put(JOB, JobState.FAILED)
     with untouched(sqlite_client):
         assert sqlite_client.refusal(JOURNAL_ROW, "JOB", job, version, AT) is not None
@@ -697,7 +697,7 @@ def forging_row(subject: int) -> str:
 
 
 def test_a_journal_row_is_not_written_through_a_trigger_of_ones_own_on_sqlite(sqlite_client: Client) -> None:
-    """A shell can hang a trigger on a table of its own; what that writes is by hand all the same."""
+    """A client can put a trigger on a table of its own; what that trigger writes is refused too."""
     job = Hand(sqlite_client).born(JOB)
     sqlite_client.run("CREATE TEMP TABLE mine (n integer)")
     sqlite_client.run(f"CREATE TEMP TRIGGER forge AFTER INSERT ON mine BEGIN {forging_row(job)}; END")
@@ -894,7 +894,7 @@ def test_an_attached_ledger_is_guarded_too(shared_sqlite: str) -> None:
 
 
 def test_a_session_that_says_it_is_a_replica_is_guarded_too(postgres_client: Client) -> None:
-    """Only a superuser can say so; triggers that fire ALWAYS do not care."""
+    """Only a superuser can do this; triggers that fire ALWAYS still fire."""
     hand = Hand(postgres_client)
     job, ended = hand.born(JOB), hand.put(JOB, JobState.FAILED)
     grant = hand.put(GRANT, GrantState.ACTIVE)

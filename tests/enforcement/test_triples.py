@@ -63,7 +63,7 @@ class Trial:
 
     def __init__(self, hand: Hand, machine: Machine, source: str | None) -> None:
         self.client, self.machine, self.hand = hand.client, machine, hand
-        # A grant in hand for every try, so that a wrong edge is refused for its own sake.
+        # Every try has a grant, so that a wrong edge is refused for the edge and not for a missing grant.
         governed = any(path.governed for path in machine.paths)
         born_bare = machine is JOB and source is None  # a job is born without a grant
         self.signature = (
@@ -164,7 +164,7 @@ def test_one_write_along_several_edges_of_an_attempt_is_shown_edge_by_edge(hand:
 
 
 def test_no_other_path_has_several_edges() -> None:
-    """The list above is whole: a new long path must be added to it."""
+    """The list above is complete: a new long path must be added to it."""
     long = {(m.name, p.event, p.source) for m in MACHINES.values() for p in m.paths if len(p.edges) > 1}
     assert long == {
         ("JOB", "expire", "running"),
@@ -279,7 +279,7 @@ def test_a_job_and_its_attempt_never_disagree(hand: Hand, state: str, status: st
                 for edges in (0, 1, 2):
                     write = joint_write(job, event, (state, status), edges, move_id=hand.unique("move"))
                     refusal = client.refusal(*write)
-                    # SQLite asks the trigger first, which may have another reason; the CHECK holds under the door too.
+                    # SQLite runs the trigger first, which may have another code; the CHECK holds under maintenance.
                     assert refusal in REFUSALS
                     if door and edges and (before, state) != ("quarantined", "pending"):
                         assert refusal == Refusal.ILLEGAL_EDGE

@@ -1,4 +1,4 @@
-"""Attacks that once went through: names redefined by a role, evidence rewritten at rest, the ledger made another one.
+"""Attacks that once succeeded: names redefined by a role, evidence rewritten, the identity of the ledger changed.
 
 Invariants: the attacker is a client with plain DML, and on PostgreSQL a role with a schema of its own that owns none of
 the ledger's tables; what the database cannot know is said to be found by `check`, and is tried in the tests of that.
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.attack("sql")
 
 # -- names that a role redefines --------------------------------------------------------------------------------------
 
-# Each is a function of the role's own schema that a trigger would call, if the trigger asked the session for its names.
+# Each is a function of the role's own schema that a trigger would call, if it looked names up in the session.
 FALSE_NAMES = {
     "= of bigint": (
         "CREATE FUNCTION lie(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
@@ -300,7 +300,7 @@ def test_the_columns_of_the_last_move_cannot_be_changed(
 
 
 def test_an_approval_is_not_rewritten_by_the_move_that_uses_it(client: Client, hand: Hand) -> None:
-    """A legal move may not carry a change of what another move has said."""
+    """A legal move may not change the columns of another move."""
     grant = hand.put(GRANT, GrantState.ACTIVE)
     for column in ("approved_by", "approved_via"):
         for event, target in (("consume", "consumed"), ("revoke", "revoked"), ("expire", "expired")):

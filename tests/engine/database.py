@@ -26,7 +26,7 @@ class Database:
         return urlsplit(self.url).path[1:]
 
     def connect(self) -> Any:
-        """Return a new connection that begins and commits only when it is told to."""
+        """Return a new connection that begins and commits only on request."""
         if self.is_postgres:
             return psycopg.connect(self.url, autocommit=True)
         connection = sqlite3.connect(self.path, isolation_level=None)

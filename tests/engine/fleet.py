@@ -39,7 +39,7 @@ def handlers(*versions: str) -> Operations:
 
 
 def work(url: str, *, versions: list[str], notes: str) -> None:
-    """Work with a release's handlers until SIGTERM; what nobody here can do comes back soon."""
+    """Work with a release's handlers until SIGTERM; a job without a handler here is returned soon."""
     unsuccessful.HANDLER_MISSING_S = 0.05
     with Ledger(url, handlers(*versions)) as ledger:
         worker = Worker(ledger, concurrency=2, batch_max=2, poll_s=0.1)

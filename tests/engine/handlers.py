@@ -1,4 +1,4 @@
-"""Handlers that do what no handler should, and some that are well-behaved, at the top of a module.
+"""Handlers that misbehave, and some that are well-behaved, at the top of a module.
 
 Other processes import them from here by name. `ENDS` says how each of the first kind must end, wherever it runs.
 """
@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 operations = Operations()
 ENDS: dict[str, tuple[str, str | None, str | None]] = {}
-EFFECT = "EffectError"  # the message has other words on each database
+EFFECT = "EffectError"  # the message differs by database
 
 
 def ends(
@@ -244,7 +244,7 @@ def stages_a_call_that_is_not_json(run: Execution) -> None:
     run.after_commit(Call(operation="good", payload={"n": {1}}))
 
 
-# -- meddling with the process ----------------------------------------------------------------------------------------
+# -- changing the process ----------------------------------------------------------------------------------------
 
 
 @ends("succeeded")
@@ -331,7 +331,7 @@ def signals_itself_to_stop(run: Execution) -> str:
 @operations.operation(max_attempts=1)
 def shows_all(run: Execution, word: str) -> dict[str, Any]:
     run.effect("INSERT INTO thumbs (path) VALUES (:path)", {"path": word}, rows=1)
-    run.effect("INSERT INTO thumbs (path) VALUES ('by nobody')")
+    run.effect("INSERT INTO thumbs (path) VALUES ('by hand')")
     run.after_commit(good.call(n=5).keyed("web", "follow"))
     run.progress(0.25, "a quarter")
     record = run.job

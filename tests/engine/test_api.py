@@ -1,4 +1,4 @@
-"""The public API as it is drawn: declaring, calling, submitting, receipts, and the keys that make submitting safe."""
+"""The public API as designed: declaring, calling, submitting, receipts, and the keys that make submitting safe."""
 
 from __future__ import annotations
 

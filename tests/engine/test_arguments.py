@@ -1,4 +1,4 @@
-"""Arguments are checked against the handler's annotations where they are submitted, and arrive as it asks for them."""
+"""Arguments are checked against the handler's annotations at submit, and arrive with the annotated types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.engine.database import Database
 if TYPE_CHECKING:
     from decimal import Context  # a name that is not there at run time
 
-    from holdfast import Execution  # the same, as many a linter wants it
+    from holdfast import Execution  # the same, as linters recommend
 
 pytestmark = pytest.mark.attack("input")
 

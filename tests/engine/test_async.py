@@ -1,4 +1,4 @@
-"""`async def` handlers: many at once on one loop, which no bad one can take away from the others."""
+"""`async def` handlers: many at once on one loop, which a bad one cannot block for the others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_handlers_on_a_loop_run_at_the_same_time(live: Ledger, notes: Database) 
 
     @live.operation()
     async def meets(run: Execution, word: str) -> dict[str, Any]:
-        await together.wait()  # nobody passes before all three are here
+        await together.wait()  # no handler passes before all three are here
         run.effect("INSERT INTO notes (word) VALUES (:word)", {"word": word})
         run.progress(0.5)
         return {"kept": run.checkpoint("word", lambda: word), "thread": threading.current_thread().name}
@@ -175,7 +175,7 @@ def test_beyond_the_limit_of_blocked_loops_the_worker_ends_to_be_recycled(live: 
 
     jobs = [live.submit(blocks.call()).job_id for _ in range(3)]
     worker = Worker(live, concurrency=1, batch_max=1, abandoned_max=1, poll_s=0.05)
-    worker.run()  # nobody stops it
+    worker.run()  # it is not stopped
     assert worker.recycle is True
     states = [ended(live.job(job_id))[:2] for job_id in jobs]
     assert states == [("failed", "timed_out"), ("failed", "timed_out"), ("pending", None)]

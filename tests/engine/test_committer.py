@@ -37,7 +37,7 @@ OWNER = "worker-of-the-test"
 
 
 class Gate:
-    """A World's `reach` that holds the first to come to a point until it is told to go on."""
+    """A World's `reach` that holds the first to come to a point until it is released."""
 
     def __init__(self) -> None:
         self.point: str | None = None
@@ -457,7 +457,7 @@ def test_a_group_whose_answer_was_lost_repeats_its_keyed_submits(
     assert things() == ["once"]
     states = dict(watched.jobs())
     assert (states[running], states[given]) == ("succeeded", "pending")
-    # The two that were there, the leader's, the keyed one, and those that nobody can tell about.
+    # The two that were there, the leader's, the keyed one, and those whose commit is unknown.
     assert len(states) == 4 + (3 if happens else 0)
 
 
@@ -489,7 +489,7 @@ def test_if_no_transaction_can_begin_all_tasks_fail_at_once(watched: Watched, mo
 
     def unavailable() -> Any:
         attempts.append(None)
-        raise StoreUnavailableError("nobody answers")
+        raise StoreUnavailableError("no answer")
 
     monkeypatch.setattr(watched.store, "take", unavailable)
     tasks = [CallTask(lambda _: None) for _ in range(50)]

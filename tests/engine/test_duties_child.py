@@ -1,4 +1,4 @@
-"""Duties in a child process: done there, told here, and gone with the worker."""
+"""Duties in a child process: done there, published here, and ended with the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose fault an error in an effect is: the job's, or the database's. No job pays for the effect of another."""
+"""An error in an effect fails its own job, or is an outage of the database; it never fails another job."""
 
 from __future__ import annotations
 

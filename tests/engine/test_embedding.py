@@ -1,4 +1,4 @@
-"""A ledger inside somebody else's program: in the caller's own transaction, opened late, rebound, and after a fork."""
+"""A ledger inside another program: in the caller's own transaction, opened late, rebound, and after a fork."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def echo(ledger: Ledger) -> Operation[..., Any]:
 @pytest.fixture
 def own(ledger: Ledger, database: Database) -> Iterator[Any]:
     """A connection of the caller's own, inside a transaction."""
-    ledger.counts()  # the ledger is there before anybody begins a transaction on it
+    ledger.counts()  # the ledger is there before a transaction begins on it
     connection = database.connect()
     connection.execute("BEGIN" if database.is_postgres else "BEGIN IMMEDIATE")
     yield connection
@@ -65,7 +65,7 @@ def test_a_job_commits_and_rolls_back_with_the_callers_rows(
         connection.execute("BEGIN" if database.is_postgres else "BEGIN IMMEDIATE")
         connection.execute(f"INSERT INTO orders (n) VALUES ({n})")
         receipts.append(ledger.submit(echo.call(value=n), client="shop", key="order", connection=connection))
-        assert states(ledger) == []  # nobody else sees it yet
+        assert states(ledger) == []  # no other connection sees it yet
         connection.execute(end)
     connection.close()
     assert [(receipt.is_new, receipt.state) for receipt in receipts] == [(True, JobState.PENDING)] * 2
@@ -168,7 +168,7 @@ def test_sqlite_a_transaction_that_read_too_early_is_refused_with_its_cause(sqli
         connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM holdfast_jobs").fetchall()
-        ledger.cancel(receipt.job_id)  # somebody else writes meanwhile, so this transaction no longer can
+        ledger.cancel(receipt.job_id)  # another connection writes meanwhile, so this transaction no longer can
         with pytest.raises(StoreBusyError):
             ledger.submit("noop", connection=connection)
         connection.close()
@@ -294,7 +294,7 @@ ledger.submit("noop", client="c", key="parent")
 opened = ledger._open()
 held, go_on = threading.Event(), threading.Event()
 
-def hold():  # the worst moment: locks of another thread, which nobody in the child will free
+def hold():  # the worst moment: locks of another thread, which no thread of the child will release
     with opened.lock, ledger.bus._subscriptions[0]._wake:
         held.set()
         go_on.wait()

@@ -1,4 +1,4 @@
-"""What is written of an error is one short line without secrets and stack traces, whichever way it comes in."""
+"""A stored error is one short line without secrets and stack traces, on every path into the ledger."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def assert_fit(ways: Ways, database: Database) -> None:
 
 TEXTS = {
     "a stack trace": f"the tool failed:\n{TRACE}",
-    "one that is told as bytes": f"the tool failed: {TRACE.encode()!r}",
+    "one that is printed as bytes": f"the tool failed: {TRACE.encode()!r}",
     "one on one line": f"the tool failed: {TRACE}".replace("\n", " "),
     "one of spaces": MARK.replace(" ", "\0\n "),
     "one that does not end": f"{MARK}:\n" + FRAMES * 1000,
@@ -159,7 +159,7 @@ pieces = st.sampled_from([MARK, TRACE, FRAMES, "\n", f" token={HIDDEN} ", "  + E
 @pytest.mark.req("K-05", "K-13")
 @settings(
     max_examples=settings().max_examples // 8,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # a ledger that grows shrinks badly
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # a ledger that keeps rows makes shrinking slow
 )
 @given(text=st.lists(pieces | st.text(max_size=20), max_size=8).map("".join))
 def test_any_text_is_redacted_and_short_on_every_path(ways: Ways, database: Database, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Every transition is told to subscribers, in order and after it is durable; no subscriber can hurt the engine."""
+"""Every transition is published to subscribers, in order and after it is durable; no subscriber affects the engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def journalled(ledger: Ledger) -> list[Edge]:
 
 
 class Listener:
-    """A subscriber that keeps what it hears."""
+    """A subscriber that keeps its events."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.heard: list[Transition] = []
@@ -78,7 +78,7 @@ def test_every_transition_is_published_in_the_order_of_the_journal(
 
     receipts = ledger.submit_many([act.call(how=how) for how in ("follow", "fail", "retry", "snooze", "quarantine")])
     ledger.submit(child.call(), client="c", key="same")
-    assert not ledger.submit(child.call(), client="c", key="same").is_new  # nothing happens, nothing is told
+    assert not ledger.submit(child.call(), client="c", key="same").is_new  # nothing happens, no event is published
     drain(ledger, until=clock.after(60))
     failed = receipts[1].job_id
     ledger.retry(failed)
@@ -168,7 +168,7 @@ def test_no_event_is_published_before_it_is_durable(ledger_url: str, clock: Virt
         assert subscription.flush(20)
         subscription.close()
     assert seen == [True] * 10
-    assert [n for n in before if n >= 0] == [0, 2, 4, 6, 8, 10]  # submit, claim, end, claim, end, claim in vain
+    assert [n for n in before if n >= 0] == [0, 2, 4, 6, 8, 10]  # submit, claim, end, claim, end, empty claim
 
 
 def test_events_of_a_callers_transaction_are_published_only_once_its_commit_is_known(
@@ -254,7 +254,7 @@ def test_a_slow_subscriber_loses_events_and_delays_no_other(
     assert busy.wait(20)
     listener.edges()
     monkeypatch.setattr(events, "WAITING_MAX", 10)
-    receipts = ledger.submit_many([{"operation": "noop"}] * 100)  # returns although the subscriber stands still
+    receipts = ledger.submit_many([{"operation": "noop"}] * 100)  # returns although the subscriber is blocked
     assert (subscription.lost, subscription.broken) == (90, 0)
     assert not subscription.flush(0.01)
     go_on.set()

@@ -1,4 +1,4 @@
-"""The failure modes of the sources after FM_001: each is shown without its guard, prevented with it, and mended.
+"""The failure modes of the sources after FM_001: each is shown without its guard, prevented with it, and repaired.
 
 A test that is called `..._without_...` shows what goes wrong in a program that does not use the guard.
 """
@@ -320,7 +320,7 @@ _identities = st.tuples(_datasets, _uris, _times)
 @pytest.mark.req("M-20", "M-11", "K-02")
 @given(_identities, _identities)
 def test_fm_007_records_have_one_id_for_one_identity(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
-    """The URI may have the separator in it: dataset and time have none, so that the parts can be told apart."""
+    """The URI may have the separator in it: dataset and time have none, so that the parts can be separated."""
     assert (wal_id(*one) == wal_id(*other)) is (one == other)
 
 
@@ -431,7 +431,7 @@ def test_a_signature_is_the_code_and_the_words_of_the_message() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# FM_008, INV_003, INV_005 and INV_009: a move that no rule allows, by a hand with access to the tables
+# FM_008, INV_003, INV_005 and INV_009: an illegal move, by a client with access to the tables
 
 FORGED = (
     "UPDATE holdfast_jobs SET state = 'pending', due_at = run_at, resting = NULL, status = NULL,"
@@ -487,7 +487,7 @@ def test_with_the_triggers_a_forged_move_is_refused_by_the_database_and_leaves_n
     client.rollback()
     client.close()
     assert ledger.job(ended) == before
-    # Neither does the ledger's own interface: authority is not in the hands of the one that acts.
+    # The ledger's own API refuses it too: the one who acts cannot approve.
     with pytest.raises(RefusedError):
         ledger.retry(ended, reason="let me")
     assert ledger.job(ended) == before

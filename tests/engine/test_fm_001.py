@@ -120,7 +120,7 @@ def _careless_work(self: ExecutionWrites, moves: Sequence[tuple[Attempt, object]
 
 
 def _naive_recover(self: RecoveryWrites, **_: Any) -> list[tuple[Attempt, Move | Refused]]:
-    """Put every running job back, whatever its lease says: the cron job that everybody writes."""
+    """Put every running job back, whatever its lease says: as a usual cron job does."""
     self._session.execute(
         "UPDATE holdfast_jobs SET state = 'pending', status = NULL, lease_expires_at = NULL, due_at = run_at,"
         " version = version + 2, event = 'expire', actor = 'cron', move_id = 'naive' WHERE state = 'running'",
@@ -219,7 +219,7 @@ def test_the_late_holder_is_refused_and_the_effect_happens_once(
 
 @pytest.mark.req("M-06", "M-18", "G-13")
 def test_a_late_holder_whose_clock_stands_still_is_refused_too(scene: Scene) -> None:
-    a = scene.start(clock=VirtualClock(scene.clock()))  # to A no time passes, so its lease never ends
+    a = scene.start(clock=VirtualClock(scene.clock()))  # the clock of A stands still, so to A its lease never ends
     b = scene.start()
     job_id = prepare(scene, a, b, work_s=2)
     assert drain(a.ledger) == 1
@@ -251,7 +251,7 @@ def test_a_crash_between_commit_and_finish_recovers_to_done_with_one_effect(scen
     assert executions(b.ledger, receipt.job_id) == [(1, "COMMITTED", None)]
     assert scene.effects() == [(receipt.job_id, first)]
 
-    assert drain(b.ledger) == 0  # the lease still stands
+    assert drain(b.ledger) == 0  # the lease is still live
     assert b.ledger.receipt(receipt.job_id).state is JobState.RUNNING
     scene.clock.advance(1)
     assert drain(b.ledger) == 0  # finished, and not worked on again

@@ -237,14 +237,14 @@ def test_a_wakeup_between_the_look_and_the_sleep_is_not_lost() -> None:
     def look() -> bool:
         if work:
             return True
-        work.append(1)  # another thread adds work just after this look, and rings
+        work.append(1)  # another thread adds work just after this look, and wakes the sleeper
         bell.ring()
         return False
 
     began = time.monotonic()
     bell.sleep(PATIENCE_S, look)
     assert time.monotonic() - began < PATIENCE_S / 2
-    bell.sleep(0.01, lambda: False)  # the ring was used up
+    bell.sleep(0.01, lambda: False)  # the wake-up was consumed
     bell.close()
     bell.ring()  # of a closed bell does nothing
 

@@ -1,4 +1,4 @@
-"""The keeper: every duty once a period for a whole fleet, again after a failure, and gone with its worker."""
+"""The keeper: every duty once a period for a whole fleet, again after a failure, and ended with its worker."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_duty_that_fails_is_logged_and_done_again_soon(
         Kept(real, Duty("fails", LONG_S, fail_twice), Duty("works", LONG_S, other.set)),
     ):
         eventually(lambda: len(tries) == 3)
-        assert other.is_set()  # nobody waited for the one that failed
+        assert other.is_set()  # it did not wait for the one that failed
         time.sleep(0.1)
     assert len(tries) == 3
     said = [record.getMessage() for record in caplog.records if "fails" in record.getMessage()]

@@ -1,4 +1,4 @@
-"""The memory of a worker whose payloads are large: what it claims ahead has no part in it."""
+"""The memory of a worker whose payloads are large: attempts claimed ahead do not count."""
 
 from __future__ import annotations
 

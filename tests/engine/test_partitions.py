@@ -36,7 +36,7 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def ledger(new_postgres_ledger: str, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
-    # So long that a statement that waited for a lock can be told from one that a busy machine made slow.
+    # Long enough to distinguish a statement that waited for a lock from one on a slow machine.
     monkeypatch.setattr("holdfast.store.postgres.store.LOCK_S", 60)
     with Ledger(new_postgres_ledger, world=virtual_world(clock)) as ledger:
         yield ledger
@@ -94,7 +94,7 @@ def test_the_next_partition_is_added_once_the_last_is_half_full(ledger: Ledger, 
     assert extend_journal(ledger.store) == P1
     assert (extend_journal(ledger.store), names(ledger)) == (None, [P0, P1])
     assert found(ledger)[1] == Partition(P1, END, END + 5_000_000)
-    reach(shell, END + 11_000_000)  # nobody has kept this ledger for long
+    reach(shell, END + 11_000_000)  # no keeper ran on this ledger for long
     assert extend_journal(ledger.store) == "holdfast_journal_p3"
     assert [partition.end for partition in found(ledger)] == [END + n * 5_000_000 for n in range(4)]
     with open_store(ledger.store.url):
@@ -235,7 +235,7 @@ def test_a_partition_is_dropped_once_all_its_rows_are_archived(
 def test_a_partition_with_a_row_that_is_not_archived_stays(
     crossed: Ledger, clock: VirtualClock, tmp_path: Path, shell: psycopg.Connection[Any]
 ) -> None:
-    """The hint in the seals is not hashed: whatever it says, the rows themselves are asked too."""
+    """The hint in the seals is not hashed: whatever it says, the rows themselves are read too."""
     collect(crossed, tmp_path)
     work(crossed, clock, "c")
     with crossed.store.reading() as reading:

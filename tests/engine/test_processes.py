@@ -1,4 +1,4 @@
-"""Handlers in other processes: children of our own, and executors that somebody brings."""
+"""Handlers in other processes: children of the worker, and executors of an application."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 
 
 def is_gone(pid: int) -> bool:
-    """Tell whether a process has ended; one that nobody has waited for yet has."""
+    """Return whether a process has ended; a zombie has."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
     except (FileNotFoundError, ProcessLookupError):  # gone before the open, or between the open and the read
@@ -63,7 +63,7 @@ def is_gone(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] == "Z"
 
 
-# -- what a handler is given there ------------------------------------------------------------------------------------
+# -- the execution that a handler gets there ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["processes", "pool"])
@@ -89,7 +89,7 @@ def test_an_execution_in_another_process_can_do_what_one_in_a_thread_can(
         "job": [job_id, "shows_all", before.payload, before.created_at.isoformat()],
         "big": 2**70,
     }
-    assert thumbs.run("SELECT path FROM thumbs ORDER BY path") == [("by nobody",), ("é'\n",)]
+    assert thumbs.run("SELECT path FROM thumbs ORDER BY path") == [("by hand",), ("é'\n",)]
     assert (follow.operation, follow.payload, follow.state) == ("good", '{"n":5}', JobState.SUCCEEDED)
     if kind == "pool":  # it writes its own; a child's progress goes with the next heartbeat
         assert (execution.progress, execution.progress_note) == (0.25, "a quarter")
@@ -260,7 +260,7 @@ def test_a_graceful_stop_returns_the_attempt_of_a_child_and_ends_the_child(live:
 
 def test_a_child_that_died_while_it_was_idle_costs_no_attempt(sqlite_url: str) -> None:
     class Cruel(Worker):
-        """A worker whose idle child somebody kills."""
+        """A worker whose idle child is killed."""
 
         killed = 0
 
@@ -298,7 +298,7 @@ def test_a_child_dies_with_its_worker(sqlite_url: str, tmp_path: Path) -> None:
         eventually(lambda: is_gone(child), "the end of the child")
 
 
-# -- the line between the two -----------------------------------------------------------------------------------------
+# -- the pipe between worker and child ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -311,7 +311,7 @@ def running(sqlite_url: str, clock: VirtualClock) -> Iterator[HeldAttempt]:
 
 @pytest.fixture
 def asking(running: HeldAttempt) -> Iterator[_ChildExecution]:
-    """An execution at the child's end of a line that a thread answers as a worker does."""
+    """An execution at the child's end of a pipe that a thread answers as a worker does."""
     ours, theirs = socket.socketpair()
     line = Channel(ours)
 

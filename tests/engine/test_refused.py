@@ -1,4 +1,4 @@
-"""What a handler may do when its commit is refused over an effect: read and stage anew, in the same attempt."""
+"""A handler whose commit is refused over an effect may read and stage again, in the same attempt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TAKE = "UPDATE counter SET n = n + 1, label = :label WHERE n = :n"
 
 @operations.operation("take_elsewhere", retry=ONCE)
 def take_elsewhere(run: Execution) -> None:
-    """Stage what is refused, in whatever process this is."""
+    """Stage an effect that is refused."""
     run.if_refused(lambda _error: None)
     run.effect(TAKE, {"n": 99, "label": "x"}, rows=1)
 
@@ -146,7 +146,7 @@ def test_an_attempt_that_is_always_refused_fails(ledger: Ledger, counter: Databa
 
 
 def test_if_refused_holds_for_one_attempt_only(ledger: Ledger, counter: Database) -> None:
-    """What was said in one attempt holds for that one alone."""
+    """A callback registered in one attempt holds for that attempt only."""
     agains = []
 
     @ledger.operation("take", retry=RetryPolicy(strategy=Strategy.IMMEDIATE, max_attempts=2))
@@ -167,7 +167,7 @@ def test_if_refused_holds_for_one_attempt_only(ledger: Ledger, counter: Database
 
 
 def test_in_another_process_a_refusal_is_a_failure(ledger_url: str, counter: Database) -> None:
-    """There nobody is left to call: the attempt is over when its handler has returned."""
+    """A child cannot be called back: its attempt ends when its handler has returned."""
     with Ledger(ledger_url, operations) as ledger:
         ledger.submit(take_elsewhere.call())
         Worker(ledger, executor="processes", concurrency=1).run(until_idle=True)

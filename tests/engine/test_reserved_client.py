@@ -1,4 +1,4 @@
-"""The client's name under which follow-ups stand is the ledger's own: nobody else can take their keys."""
+"""The client name of follow-ups is reserved for the ledger: no other caller can take their keys."""
 
 from __future__ import annotations
 

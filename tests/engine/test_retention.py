@@ -1,4 +1,4 @@
-"""Retention on both databases: what is slimmed, what is archived, what holds it, and what a client is told after.
+"""Retention on both databases: what is slimmed, archived or held back, and what a client gets afterwards.
 
 Invariants: after every gc here, the ledger passes its own check, its seals and archives verify, and every journal row
 that was ever written is in the ledger or in an archive that the ledger names.
@@ -416,7 +416,7 @@ def test_a_gc_can_be_dropped_after_any_of_its_steps(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a client is told
+# What a client gets
 
 
 @pytest.mark.req("W-07", "X-09", "K-63")
@@ -635,7 +635,7 @@ def test_the_first_block_that_is_held_stops_those_behind_it(worked: Ledger, cloc
 
 
 def test_an_execution_holds_its_block_as_long_as_its_job_has_its_payload(worked: Ledger, clock: VirtualClock) -> None:
-    """Its job's first row is always in a block before, and holds that; so the question is asked by hand."""
+    """Its job's first row is always in a block before, and holds that; so the statement is called directly."""
     submit(worked, "a")
     work_in_steps(worked)
     seal(worked.store, block_rows=1)
@@ -689,7 +689,7 @@ def test_a_record_that_may_still_move_holds_its_history(  # noqa: PLR0917 - para
 def test_an_archived_record_that_moves_again_has_history_from_there_on(
     ledger: Ledger, clock: VirtualClock, folder: Path
 ) -> None:
-    """A switch that is lifted, a step that is undone and a run that is resumed after their births have left."""
+    """A switch is lifted, a step undone and a run resumed after the rows of their births are archived."""
     client = Client(ledger.store.url)
     hand = Hand(client)
     switch, step, run = hand.born(SWITCH), hand.born(STEP), hand.put(PROCEDURE, "stopped")
@@ -707,7 +707,7 @@ def test_an_archived_record_that_moves_again_has_history_from_there_on(
     }
     client.commit()
     client.close()
-    if client.dialect == "sqlite":  # elsewhere they stand until their partition is dropped
+    if client.dialect == "sqlite":  # on PostgreSQL they stay until their partition is dropped
         assert {name: [row["version"] for row in rows] for name, rows in journal.items()} == {
             "SWITCH": [2], "STEP": [2], "PROCEDURE": [3],
         }  # fmt: skip

@@ -58,7 +58,7 @@ def test_each_strategy_waits_as_it_says(strategy: Strategy, expected: list[float
     [
         # local files: 3 attempts, 30 to 300 s
         ({"max_attempts": 3, "base_s": 30, "cap_s": 300}, UNKNOWN, [30, 60, None]),
-        # a mailbox: 5 attempts, 7 for what passes, 120 to 1800 s, 600 s when told to slow down
+        # a mailbox: 5 attempts, 7 for what passes, 120 to 1800 s, 600 s when rate limited
         ({"max_attempts": 5, "transient_max_attempts": 7, "base_s": 120, "cap_s": 1800, "rate_limit_delay_s": 600},
          UNKNOWN, [120, 240, 480, 960, None]),
         ({"max_attempts": 5, "transient_max_attempts": 7, "base_s": 120, "cap_s": 1800, "rate_limit_delay_s": 600},
@@ -104,7 +104,7 @@ def test_a_delay_is_at_least_a_second_unless_the_base_is_shorter() -> None:
 
 
 class _Lowest(Random):
-    """Chance at its worst."""
+    """Randomness at its lowest value."""
 
     def uniform(self, a: float, b: float) -> float:
         return a

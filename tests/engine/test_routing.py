@@ -1,4 +1,4 @@
-"""A job runs on a handler that speaks its protocol version; a fleet is upgraded while it runs."""
+"""A job runs on a handler that supports its protocol version; a fleet is upgraded while it runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.promises import Facts, require_promises
 from tests.support.roles import noted, wait_until
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Who speaks what
+# Which versions a handler supports
 
 
 @pytest.mark.req("L-16")
@@ -60,8 +60,8 @@ def test_a_handler_supports_a_version_of_its_major(handler: str, requested: str,
 @pytest.mark.parametrize(
     "here, requested, takes",
     [
-        (["1.0.0", "1.1.0", "1.2.0", "2.0.0"], "1.1.0", "1.1.0"),  # the very one, though a newer one could
-        (["1.0.0", "1.2.0", "1.3.0", "2.0.0"], "1.1.0", "1.3.0"),  # else the newest that speaks it
+        (["1.0.0", "1.1.0", "1.2.0", "2.0.0"], "1.1.0", "1.1.0"),  # the exact one, although a newer one could run it
+        (["1.0.0", "1.2.0", "1.3.0", "2.0.0"], "1.1.0", "1.3.0"),  # else the newest that supports it
         (["1.9.0", "1.10.0"], "1.0.0", "1.10.0"),
         (["1.0.0", "2.0.0"], "1.0.1", None),
         (["2.0.0"], "1.0.0", None),
@@ -180,7 +180,7 @@ def test_a_call_made_of_an_operation_has_its_version(ledger: Ledger) -> None:
             (job.operation_version, job.result) for job in reading.lists.jobs(operation="echo", client="holdfast")
         ]
     assert followed == [("2.0.0", "8"), ("2.0.0", "6"), ("1.0.0", "3")]
-    # By name, the arguments are checked by the handler of the version that was asked for.
+    # By name, the arguments are checked by the handler of the requested version.
     with pytest.raises(ArgumentsError):
         ledger.submit("echo", {"value": 1, "times": 2}, version="1.0.0")
     ledger.submit("echo", {"value": 1, "times": 2})
@@ -218,7 +218,7 @@ def test_the_ledger_keeps_the_newest_declared_version(ledger_url: str) -> None:
     for versions, newest_known in (
         (["1.0.0"], "1.0.0"),
         (["1.10.0", "1.9.0"], "1.10.0"),
-        (["1.9.0"], "1.10.0"),  # an old worker that starts again takes nothing back
+        (["1.9.0"], "1.10.0"),  # an old worker that starts again does not lower the version
         (["2.0.0-rc.1"], "2.0.0-rc.1"),
         (["2.0.0", "1.0.0"], "2.0.0"),
         (["2.0.0-rc.1"], "2.0.0"),
@@ -255,7 +255,7 @@ def test_a_long_lived_client_without_handlers_learns_of_a_new_version(
 
 
 def test_two_concurrent_declarations_leave_the_newest(ledger_url: str) -> None:
-    """Whoever compared its version with one that is gone since compares again."""
+    """A process that compared its version with a replaced one compares again."""
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
             transaction.operations.declare({"ship": Declared(version="1.0.0")})
@@ -269,7 +269,7 @@ def test_two_concurrent_declarations_leave_the_newest(ledger_url: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A worker that does not speak it
+# A worker that does not support the version
 
 
 @pytest.mark.req("L-16", "M-05")
@@ -394,7 +394,7 @@ def test_a_fleet_is_upgraded_while_it_runs(forks: ForkServer, ledger_url: str, t
         old[0].kill()
         old[1].signal(signal.SIGTERM)
         assert old[1].wait(30) == 0, forks.log
-        # Only now the last speaker of 1.x is left, with one that speaks no 1.x at all.
+        # Now one worker supports 1.x, and one does not.
         middle.append(worker("2.0.0"))
         wait_until(lambda: len(done(ledger)) == 4 * JOBS, 40, "all is done", lambda: (forks.log, len(done(ledger))))
         for each in middle:

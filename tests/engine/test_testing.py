@@ -152,7 +152,7 @@ def test_two_runs_with_one_seed_write_the_same_journal(tmp_path: Path) -> None:
 
     first, second = journal(tmp_path / "first.db"), journal(tmp_path / "second.db")
     assert first == second
-    assert len({row[-1] for row in first}) > 5  # the jitter has spread them
+    assert len({row[-1] for row in first}) > 5  # the jitter spreads them
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_a_crash_inside_a_handler_is_not_the_handlers_failure(
     with crash_at("during_submit"):
         drain(ledger)
     assert ledger.receipt(receipt.job_id).state is JobState.RUNNING
-    assert [worker.stopped_at for worker in workers(ledger)] == [None]  # the dead do not say goodbye
+    assert [worker.stopped_at for worker in workers(ledger)] == [None]  # a crashed worker does not deregister
     drain(ledger, until=clock.after(31))
     assert ledger.receipt(receipt.job_id).state is JobState.SUCCEEDED
 

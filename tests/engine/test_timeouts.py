@@ -1,6 +1,6 @@
 """Handlers that run too long, workers that stop, jobs that are cancelled, leases that are extended.
 
-An attempt ends once. Whatever a handler does after its worker has let go of it counts for nothing.
+An attempt ends once. What a handler does after its worker has abandoned it is not written.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def test_beyond_the_limit_of_stuck_threads_the_worker_ends_to_be_recycled(live: 
     sleeper = Sleeper(live, TIMEOUT_S)
     slow = [live.submit(sleeper.call).job_id for _ in range(3)]
     worker = Worker(live, concurrency=1, batch_max=1, abandoned_max=1, poll_s=0.05)
-    attempts = worker.run()  # nobody stops it
+    attempts = worker.run()  # it is not stopped
     assert (worker.recycle, attempts) == (True, 2)
     assert [ended(live.job(job_id))[:2] for job_id in slow] == [
         ("failed", "timed_out"),
@@ -335,7 +335,7 @@ def test_an_ending_that_waited_is_written_under_the_lease_as_it_is_now(
 
 def test_the_time_of_a_slow_server_is_never_behind(new_postgres_ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Distant(LedgerConnection):
-        """A connection whose every answer is long on its way."""
+        """A connection whose answers are slow."""
 
         def execute(self, *args: Any, **kwargs: Any) -> Any:
             cursor = super().execute(*args, **kwargs)
@@ -473,7 +473,7 @@ def test_a_handler_that_raises_cancel_because_the_worker_stops_is_given_back_not
 
 def test_attempts_ended_before_an_immediate_stop_are_written(live: Ledger) -> None:
     class Stopped(Worker):
-        """A worker that is stopped just before it hears that its handler has returned."""
+        """A worker that is stopped just before it sees that its handler has returned."""
 
         def _gather(self, wait_s: float) -> bool:
             eventually(lambda: all(running.ended for running in self.held()))
@@ -491,7 +491,7 @@ def test_a_worker_that_cannot_start_leaves_no_thread_behind(sqlite_url: str, mon
     with Ledger(sqlite_url) as ledger:
 
         def out_of_reach() -> Any:
-            raise StoreUnavailableError("nobody answers")
+            raise StoreUnavailableError("no answer")
 
         monkeypatch.setattr(ledger.store, "watch", out_of_reach)
         with pytest.raises(StoreUnavailableError):

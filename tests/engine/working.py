@@ -66,11 +66,11 @@ def eventually(truth: Callable[[], Any], what: str = "it") -> Any:
 
 
 def ended(job: Job) -> tuple[str, str | None, str | None]:
-    """Return how a job stands: its state, and its last error's code and message."""
+    """Return the state of a job, and the code and message of its last error."""
     return job.state.value, job.last_error_code, job.last_error_message
 
 
 def excuses(ledger: Ledger, job_id: int) -> list[str | None]:
-    """Return why each excused attempt at a job was."""
+    """Return the reason of each excused attempt of a job."""
     with ledger.store.reading() as reading:
         return [execution.error_code for execution in reading.lists.executions(job_id) if execution.excused]

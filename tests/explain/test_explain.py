@@ -136,7 +136,7 @@ def test_a_job_follows_others_that_run_or_rest(verbs: Verbs) -> None:
 
 
 def test_not_due_and_no_worker_serves_it(verbs: Verbs) -> None:
-    """Its time comes by itself, and a worker does not: that is said first, and gives the verdict."""
+    """It becomes due by itself, but a worker does not start by itself: that finding is first and gives the verdict."""
     job_id = verbs.submit(run_at=verbs.clock.after(7200))
     assert codes(explained(verbs, job_id)) == (JobVerdict.BLOCKED, ["no_worker", "not_due"])
     hello(verbs, operations=("echo",))
@@ -181,12 +181,12 @@ def test_an_operation_that_is_switched_off(verbs: Verbs) -> None:
         "switch": switch.name, "thrown_at": thrown_at, "thrown_by": OPERATOR, "reason": "it eats disks"
     }  # fmt: skip
     assert found.next == "holdfast switch lift operation:noop --reason TEXT"
-    # What is passed over is not ahead of anybody.
+    # A job that cannot be claimed is not ahead of others.
     only(explained(verbs, behind), JobVerdict.WAITING, "about_to_start")
 
 
 def test_an_entry_of_a_log_is_not_for_workers(ledger_url: str) -> None:
-    """Its queue is paused for good: nobody is sent to resume it."""
+    """Its queue stays paused: no command to resume it is given."""
     with Ledger(ledger_url) as ledger:
         entry = Wal(ledger, name="main").append("web", "Create", b"x")
         with ledger.store.reading() as reading:
@@ -243,7 +243,7 @@ def test_a_stopped_worker_does_not_count(verbs: Verbs) -> None:
 
 
 def test_a_worker_with_recent_heartbeats_is_alive(verbs: Verbs) -> None:
-    """Whatever its leases are, its longest silence is far from what is taken for death."""
+    """The longest pause between heartbeats is far below the limit for a dead worker."""
     ledger = Ledger(verbs.store.url)
     periods, pauses = [], []
     for lease_s in (3600.0, 30.0, 1.0):
@@ -284,7 +284,7 @@ def test_all_slots_are_busy(verbs: Verbs) -> None:
     names(found, "3 attempts", "3 slots")
     assert found.evidence == {"busy": {"worker-a": 2, "worker-b": 1}, "slots": {"worker-a": 2, "worker-b": 1}}
     assert found.next == "holdfast jobs --state running --queue default"
-    # A lease that has run out is nobody's slot, if its worker lives.
+    # An expired lease of a live worker takes no slot.
     verbs.clock.advance(30)
     only(explained(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
     hello(verbs, "worker-a", concurrency=2)
@@ -307,7 +307,7 @@ def test_others_come_first(verbs: Verbs) -> None:
     names(last, "default", "4")
     assert last.evidence == {"ahead": 4, "counted_to": AHEAD_MAX, "priority": 0, "run_at": text(verbs)}
     assert last.next == "holdfast jobs --state pending --queue default"
-    # The order that is told is the order of the claims.
+    # The order shown is the order of the claims.
     order = [verbs.claim_one().job.job_id for _ in range(5)]
     assert order[2:] == [earlier, first, second]
 
@@ -439,7 +439,7 @@ def test_committed_and_not_finished(verbs: Verbs) -> None:
 def test_a_lease_that_ran_out_and_is_about_to_be_reaped(
     verbs: Verbs, *, lost: int, max_attempts: int, replay_attempts: int, committed: bool, then: str, verdict: JobVerdict
 ) -> None:
-    """What is foretold is what the reaper then does."""
+    """The explanation matches what the reaper then does."""
     job_id = verbs.submit(max_attempts=max_attempts, replay_attempts=replay_attempts)
     for _ in range(lost):
         verbs.claim_one(owner="worker-dead", seconds=30)
@@ -489,7 +489,7 @@ def test_a_worker_whose_own_lease_ran_out_is_not_taken_for_living(verbs: Verbs) 
     assert only(explained(verbs, job_id), JobVerdict.WAITING, "lease_expired").evidence["reapers"] == ["worker-b"]
     found = only(explained(verbs, waiting), JobVerdict.WAITING, "about_to_start")
     assert found.evidence["workers"] == ["worker-b"]
-    # One that was seen after that lives: it only gave that attempt up.
+    # A worker seen after that is alive: it only abandoned that attempt.
     hello(verbs)
     assert only(explained(verbs, job_id), JobVerdict.WAITING, "lease_expired").evidence["reapers"] == [
         WORKER,
@@ -577,7 +577,7 @@ def test_cancelled(verbs: Verbs) -> None:
 
 @pytest.mark.parametrize("by_handler", [False, True])
 def test_superseded(verbs: Verbs, *, by_handler: bool) -> None:
-    """What took its place is told, and nothing is advised: a release would only bring it back here."""
+    """Its successor is named, and no command is advised: a release would only quarantine it again."""
     job_id = verbs.submit()
     words = "a later write was admitted as job 7"
     if by_handler:

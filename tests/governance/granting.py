@@ -1,6 +1,6 @@
 """What tests of grants share: a ledger of some environment, people with keys, and a governed act of no consequence.
 
-Invariants: `act` writes one job, in the transaction that consumes its grant; whoever has a name here has a key of that
+Invariants: `act` writes one job, in the transaction that consumes its grant; every name used here has a key of that
 name in the directory that was given.
 """
 
@@ -21,14 +21,14 @@ WHY = "a test"
 
 
 def wanted(store: Store[Any], target: str = "job:1", /, **fields: Any) -> Wanted:
-    """What somebody wants: by default ann, to release a job."""
+    """Return what is wanted: by default ann wants to release a job."""
     with store.reading() as reading:
         environment = reading.settings.read()["environment"]
     return Wanted(**{"act": Act.RELEASE, "target": target, "environment": environment, "executor": "ann", **fields})
 
 
 def requested(store: Store[Any], what: Wanted, *, requester: str = "ann", **given: Any) -> Grant:
-    """Ask for a grant."""
+    """Request a grant."""
     return request(store, what, requester=requester, rollback_plan="quarantine it again", reason=WHY, **given)
 
 
@@ -41,7 +41,7 @@ def act(store: Store[Any], what: Wanted, grant_id: int | None = None) -> int:
 
 
 class People:
-    """Somebody with a key for every name that is mentioned."""
+    """People, each with a key that is made at the first use of the name."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

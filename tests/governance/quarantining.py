@@ -70,9 +70,9 @@ def wanted(store: Store[Any], act: Act, target: str, executor: str = "ann") -> W
 
 
 def granted(store: Store[Any], act: Act, target: str, executor: str = "ann") -> int:
-    """Ask for a grant as the one who will use it, have it approved by somebody else, and return its id."""
+    """Request a grant as its executor, have it approved by another person, and return its id."""
     draft = request(
-        store, wanted(store, act, target, executor), requester=executor, rollback_plan="quarantine it", reason="asked"
+        store, wanted(store, act, target, executor), requester=executor, rollback_plan="quarantine it", reason="a test"
     )
     return approve(store, draft.grant_id, Identity(name="bob")).grant_id
 
@@ -84,7 +84,7 @@ def grants(store: Store[Any]) -> list[Grant]:
 
 
 def grant_states(store: Store[Any]) -> list[tuple[str, str, GrantState]]:
-    """Return what each grant is for, and where it stands."""
+    """Return the action, the target and the state of each grant."""
     return [(grant.action, grant.target, grant.state) for grant in grants(store)]
 
 
@@ -98,7 +98,7 @@ def _gone_through(gate: str) -> None:
 
 
 def release_each(url: str, gate: str, answer_file: str, operator: str, work: list[tuple[int, int]]) -> None:
-    """Release jobs one by one, each by a grant of its own; tell which of them it was that released them."""
+    """Release jobs one by one, each by a grant of its own; write which of them this process released."""
     with open_store(url) as store:
         _gone_through(gate)
         changed = [
@@ -109,7 +109,7 @@ def release_each(url: str, gate: str, answer_file: str, operator: str, work: lis
 
 
 def lift_each(url: str, gate: str, answer_file: str, operator: str, work: list[tuple[str, int]]) -> None:
-    """Lift switches one by one, each by a grant of its own; tell which of them it was that lifted them."""
+    """Lift switches one by one, each by a grant of its own; write which of them this process lifted."""
     with open_store(url) as store:
         _gone_through(gate)
         changed = [
@@ -152,7 +152,7 @@ def release_run(url: str, grant_id: int, kill_at: int) -> None:
 
 
 def release_the_same(url: str, gate: str, answer_file: str, ids: list[int], grant_id: int) -> None:
-    """Release jobs together, by a grant that another process uses too; tell how that ended."""
+    """Release jobs together, by a grant that another process uses too; write the result."""
     with open_store(url) as store:
         _gone_through(gate)
         try:

@@ -1,6 +1,6 @@
 """What the children of the race tests do: use one grant, or take one lease, at the same moment as another process.
 
-Invariants: a child says that it is ready, waits for the word, and notes one line a round; what it writes in an act has
+Invariants: a child says that it is ready, waits for a file, and notes one line a round; what it writes in an act has
 its own name in it, so that a loser's write would be seen.
 """
 
@@ -23,7 +23,7 @@ ROUND_S = 30.0
 
 
 def wait_for(directory: str, what: str) -> None:
-    """Wait for a file: the word to begin."""
+    """Wait for the file that starts the race."""
     deadline = time.monotonic() + ROUND_S
     while not Path(directory, what).exists():
         if time.monotonic() > deadline:
@@ -32,7 +32,7 @@ def wait_for(directory: str, what: str) -> None:
 
 
 def use_grants(url: str, *, name: str, targets: Sequence[str], directory: str) -> None:
-    """Use the grant for each target, in the same round as everybody else, and write a job with it."""
+    """Use the grant for each target, in the same round as the others, and write a job with it."""
     with open_store(url) as store:
         for number, target in enumerate(targets):
             wanted = Wanted(act=Act.RELEASE, target=target, environment="stage", executor="ann")
@@ -61,7 +61,7 @@ def use_a_grant_and_die(url: str, *, target: str) -> None:
 
 
 def take_leases(url: str, *, name: str, rounds: int, directory: str) -> None:
-    """Take a lease of its own name in every round, in the same moment as everybody else."""
+    """Take a lease of its own name in every round, at the same moment as the others."""
     with open_store(url) as store:
         for number in range(rounds):
             Path(directory, f"{name}-ready-{number}").touch()

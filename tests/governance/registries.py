@@ -1,7 +1,7 @@
 """Manifests to build, and what there is to see of a build afterwards: everything that matters, under common names.
 
 Invariants: two builds of alike manifests have the same `image`, whatever their collections are called; `everything`
-leaves no table out; what is done behind the ledger's back uses no verb of Holdfast's.
+leaves no table out; edits past the triggers use no verb of Holdfast.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def names(wanted: Manifest) -> list[str]:
 
 
 def registry_status(store: Store[Any], wanted: Manifest) -> tuple[str | None, set[str]]:
-    """Return where the collection of a manifest stands, and where its values do."""
+    """Return the registry status of a manifest's collection, and those of its values."""
     with store.reading() as reading:
         known = reading.registry.collection(wanted.collection)
         rows = reading.registry.values(collection=wanted.collection)
@@ -101,7 +101,7 @@ def like(wanted: Manifest, *values: dict[str, Any], **fields: Any) -> Manifest:
 
 
 def granted(store: Store[Any], wanted: Manifest, **settings: Any) -> int:
-    """Ask for the grant of a build as ann, and let bob approve it as this ledger wants it."""
+    """Request the grant of a build as ann, and let bob approve it as this ledger requires."""
     draft = request_build(
         store, wanted, executor="ann", requester="ann", rollback_plan="supersede them", reason="release 7", **settings
     )
@@ -137,7 +137,7 @@ def several(request: pytest.FixtureRequest) -> Iterator[Ledgers]:
 
 
 class Ledgers:
-    """Ledgers of one database, made when they are first asked for."""
+    """Ledgers of one database, made when they are first used."""
 
     def __init__(self, make_url: Callable[[str], str]) -> None:
         self._make_url = make_url
@@ -189,7 +189,7 @@ def both(*worlds: World) -> World:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is to be seen
+# What a build leaves
 
 
 def everything(store: Store[Any]) -> dict[str, list[str]]:
@@ -275,7 +275,7 @@ def _common(facts: dict[str, Any], wanted: Manifest, root: str) -> dict[str, Any
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Behind the ledger's back
+# Edits past the ledger
 
 
 def by_hand(url: str, *statements: str) -> None:
@@ -375,7 +375,7 @@ def die_at(url: str, document: dict[str, Any], root: str, point: str) -> None:
 
 
 def race(*, url: str, document: dict[str, Any], root: str, grant_id: int, directory: str) -> None:
-    """Say that all is ready, build as soon as the gate is there, and write down what came of it."""
+    """Say that all is ready, build as soon as the gate is there, and write down the result."""
     here = Path(directory)
     with open_store(url) as store:
         (here / f"{root}.ready").touch()

@@ -30,7 +30,7 @@ def made(url: str, **settings: Any) -> Store[Any]:
 
 
 def built(store: Store[Any], *values: dict[str, Any]) -> None:
-    """Put values in force, under a grant that somebody else has approved."""
+    """Put values in force, under a grant that another person has approved."""
     manifest = read_manifest({"values": list(values)})
     grant = request_build(
         store, manifest, executor="ann", requester="ann", rollback_plan="withhold them", reason="a test"
@@ -53,7 +53,7 @@ def governed(url: str, **settings: Any) -> Store[Any]:
 
 
 def permitted(store: Store[Any], wanted: ValueChange, *, executor: str = "ann", **more: Any) -> int:
-    """Ask for the grant that a dry run said is needed, have somebody else approve it, and return its id."""
+    """Request the grant that a dry run names, have another person approve it, and return its id."""
     with store.reading() as reading:
         environment = grants.environment_of(reading)
     act = grants.Act(f"registry.{wanted.disposition}")
@@ -121,7 +121,7 @@ def die_at(url: str, *, write: int, notes: str) -> None:
 
 
 def race(url: str, *, to: str | None, directory: str) -> None:
-    """Say that all is ready, supersede or retire as soon as the gate is there, and write down what came of it."""
+    """Say that all is ready, supersede or retire as soon as the gate is there, and write down the result."""
     here, name = Path(directory), to or "retire"
     with open_store(url) as store:
         (here / f"{name}.ready").touch()

@@ -76,7 +76,7 @@ DOUBT = ApprovalDoubt(Doubt.JOURNAL_DIFFERS, "bob", "claimed", "it differs")
 CASES: list[tuple[Reject | None, int | None, list[Grant], Mapping[int, ApprovalDoubt]]] = [
     (None, 7, [GRANT], {}),
     (None, None, [GRANT], {}),
-    # another one beside it that does not fit does no harm
+    # another grant that does not fit changes nothing
     (None, None, [but(grant_id=8, target="elsewhere"), GRANT, scoped(but(grant_id=9), executor="eve")], {}),
     (None, 7, [but(grant_id=8), GRANT], {}),
     (Reject.MISSING, None, [], {}),
@@ -93,7 +93,7 @@ CASES: list[tuple[Reject | None, int | None, list[Grant], Mapping[int, ApprovalD
     (Reject.FORGED, 7, [but(scope="[" * 100_000)], {}),
     (Reject.FORGED, 7, [but(scope="{}")], {}),
     (Reject.FORGED, 7, [but(scope=SCOPE.text[:-1] + ',"more":1}')], {}),
-    (Reject.FORGED, 7, [but(scope=SCOPE.text.replace(",", ", "))], {}),  # the same, but nobody asked for it like that
+    (Reject.FORGED, 7, [but(scope=SCOPE.text.replace(",", ", "))], {}),  # the same scope, but not as it was requested
     (Reject.GENERIC_SCOPE, 7, [but(target="*")], {}),
     (Reject.GENERIC_SCOPE, 7, [but(target="operations*")], {}),
     (Reject.GENERIC_SCOPE, 7, [but(action=" ")], {}),
@@ -138,7 +138,7 @@ def test_every_code_is_reached() -> None:
 
 @pytest.mark.req("L-12", "L-13")
 def test_the_checks_run_in_one_order() -> None:
-    """Everything is wrong at once; as one fault after the other is mended, the codes come in the order of the table."""
+    """Everything is wrong at once; as one fault after another is removed, the codes come in the order of the table."""
     faults: dict[Reject, dict[str, Any]] = {
         Reject.EXPIRED: {"expires_at": NOW - timedelta(days=1)},
         Reject.NOT_ACTIVE: {"state": GrantState.DRAFT},
@@ -280,7 +280,7 @@ def test_a_grant_with_the_wanted_scope_permits_it_unless_it_is_generic(data: Any
 
 
 def _assert_exact(grant: Grant, wanted: Wanted) -> None:
-    """Hold what was permitted against what was wanted, by other means than the judge's."""
+    """Compare the grant with what was wanted, without the code of the judge."""
     scope = canonical(
         {
             "actions": sorted({normalize("NFC", word) for word in wanted.actions or [str(wanted.act)]}),

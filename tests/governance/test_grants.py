@@ -1,4 +1,4 @@
-"""Grants: asked for, approved as the environment demands, consumed once with the act itself, all of it on record."""
+"""Grants: requested, approved as the environment requires, consumed once with the act itself, all journalled."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_in_prod_a_database_role_may_approve_the_request_of_another(pg_url: str)
         try:
             with open_store(urls[ann]) as hers, open_store(urls[bob]) as his:
                 what = wanted(hers, executor=ann)
-                draft = requested(hers, what, requester="ann")  # whatever she calls herself
+                draft = requested(hers, what, requester="ann")  # whatever name is given
                 assert draft.requested_via == json.dumps({"role": ann}, separators=(",", ":"))
                 by = approve, hers, draft.grant_id
                 refused("self_approval", *by, Identity(name=ann, method=ROLE))
@@ -328,7 +328,7 @@ def test_many_under_one_grant_are_recorded_as_such(sqlite: Store[Any]) -> None:
 
 
 def test_a_grant_that_was_revoked_meanwhile_says_so(pg_url: str) -> None:
-    """The other one was faster, and did something else than use it: the code is that of what it did."""
+    """Another process was first and did not consume the grant: the code is that of its act."""
     with new_store(pg_url, environment="stage") as store:
         what = wanted(store)
         draft = requested(store, what)
@@ -344,7 +344,7 @@ def test_a_grant_that_was_revoked_meanwhile_says_so(pg_url: str) -> None:
 def test_a_grant_that_is_used_while_it_is_looked_at_is_used_and_not_forged(
     pg_url: str, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the reading of a grant and that of its journal somebody else was faster."""
+    """Another process uses the grant between the reading of the grant and of its journal."""
     with new_store(pg_url, environment="stage") as store:
         what = wanted(store)
         draft = requested(store, what)
@@ -362,11 +362,11 @@ def test_a_grant_that_is_used_while_it_is_looked_at_is_used_and_not_forged(
             code = Reject.ALREADY_CONSUMED if named else Reject.MISSING
             grant_id = draft.grant_id if named else None
             refused(code, authorise, transaction, what, grant_id=grant_id, reason="late")
-        assert looks == [draft.grant_id] * 2  # the one who overtook, and the one who was overtaken
+        assert looks == [draft.grant_id] * 2  # the first act, and the second
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Asking
+# Requesting
 
 
 @pytest.mark.parametrize(
@@ -490,7 +490,7 @@ def test_the_first_approver_of_prod_needs_an_explicit_bootstrap(make: Make, peop
     before = contents(store)
     refused("bootstrap_refused", people.register, store, "eve", bootstrap=True)
     revoke_approver(store, "bob", actor="sec", reason="his key was stolen")
-    refused("bootstrap_refused", people.register, store, "eve", bootstrap=True)  # there is one, ever
+    refused("bootstrap_refused", people.register, store, "eve", bootstrap=True)  # a ledger has one bootstrap
 
 
 @pytest.mark.parametrize("environment", ["dev", "stage"])

@@ -1,4 +1,4 @@
-"""Forged grants: what somebody with a SQL shell writes past the gateway is refused by the database, or by the judge."""
+"""Forged grants: rows written with a SQL shell past the gateway are refused by the database, or by the judge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.attack("sql")
 
 
 class Forger:
-    """Somebody with a SQL shell, and a ledger with a draft and an active grant for the same kind of act."""
+    """An attacker with a SQL shell, and a ledger with a draft and an active grant for the same kind of act."""
 
     def __init__(self, store: Store[Any], people: People) -> None:
         self.store, self.people = store, people
@@ -103,7 +103,7 @@ def forgery(environment: str, doubt: Doubt, approver: str | None = None) -> Call
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A draft that nobody approved
+# A draft without an approval
 
 
 @forgery("dev", Doubt.NO_APPROVER)
@@ -292,7 +292,7 @@ def test_a_forged_grant_permits_nothing(name: str, kind: str, request: pytest.Fi
         with pytest.raises(AuthorityError) as caught:
             act(store, what, grant.grant_id)
         assert caught.value.code == Reject.FORGED
-        if environment != "dev":  # where nobody named it, and it is the only one
+        if environment != "dev":  # where it is not named, and is the only one
             with pytest.raises(AuthorityError) as caught:
                 act(store, what)
             assert caught.value.code == Reject.FORGED

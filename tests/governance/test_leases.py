@@ -34,9 +34,9 @@ def test_one_holder_gets_a_lease_and_it_is_free_after_its_time_limit(store: Stor
     clock.advance(59.999999)
     assert acquire(store, NAME, "bob", MINUTE) is None
     clock.advance(0.000001)
-    assert acquire(store, NAME, "bob", MINUTE) == 2  # ann has died: nobody had to clean up
+    assert acquire(store, NAME, "bob", MINUTE) == 2  # ann has died: no cleanup is needed
     assert lease(store) == ("bob", 2, 60)
-    # ann comes back from a long pause, and nothing of hers counts
+    # ann comes back from a long pause: her token is invalid
     assert not hold(store, NAME, "ann", 1, MINUTE)
     assert not release(store, NAME, "ann", 1)
     assert not release(store, NAME, "bob", 1)
@@ -57,7 +57,7 @@ def test_the_holders_own_is_renewed_under_its_token_and_never_cut_short(store: S
     assert hold(store, NAME, "ann", 1, 2 * MINUTE)
     assert lease(store) == ("ann", 1, 120)
     clock.advance(120)
-    assert not hold(store, NAME, "ann", 1, MINUTE)  # it ran out: somebody may have had it since
+    assert not hold(store, NAME, "ann", 1, MINUTE)  # it expired: another may have held it since
     assert acquire(store, NAME, "ann", MINUTE) == 2
 
 

@@ -51,7 +51,7 @@ def fates(report: ProcedureReport) -> dict[str, str]:
 
 
 def journal(store: Store[Any], root: str) -> list[tuple[str, str, str, str | None]]:
-    """Return what the journal tells of a run and its steps: the event, where it led, who and why."""
+    """Return the journal of a run and its steps: event, state, actor and reason."""
     with store.reading() as reading:
         known = reading.runs.get(root)
         assert known is not None
@@ -268,7 +268,7 @@ FAILURES: dict[str, tuple[Any, str]] = {
     "a guard": (Step("B", lambda _: None, stop="STOP", guard=_raising(StepFailed("no"))), "StepFailed: no"),
     "a check afterwards": (Step("B", lambda _: None, stop="STOP", verify=_raising(StepFailed("no"))), "StepFailed: no"),
     "an error of Holdfast": (Step("B", _raising(GovernanceError("no", code="X")), stop="STOP"), "GovernanceError: no"),
-    "somebody else's lease": (Step("B", _raising(RuntimeLeaseError("no")), stop="STOP"), "RuntimeLeaseError: no"),
+    "the lease of another holder": (Step("B", _raising(RuntimeLeaseError("no")), stop="STOP"), "RuntimeLeaseError: no"),
     "any error": (Step("B", lambda _: 1 // 0, stop="STOP"), "ZeroDivisionError: integer division or modulo by zero"),
     "an error with a secret": (
         Step("B", _raising(OSError("password=hunter2")), stop="STOP"),
@@ -331,12 +331,12 @@ def test_a_refusal_of_the_database_fails_the_step_even_if_hidden_or_at_commit(
 
     def hides(at: StepContext) -> None:
         at.effect("INSERT INTO shelf (book) VALUES ('half')", rows=1)
-        with suppress(Exception):  # what a careless step does
+        with suppress(Exception):  # a careless step hides the error
             at.query("SELECT * FROM nowhere")
 
     what = Procedure(name="p", version="1.0.0", steps=(put("A"), Step("B", hides, stop="STOP")))
     report = run(store, what, {}, root="s", **REAL)
-    # PostgreSQL has given the transaction up by then; SQLite takes back only the statement.
+    # PostgreSQL has aborted the transaction by then; SQLite undoes only the statement.
     expected = ("STOP", []) if store.dialect == "postgres" else ("DONE", ["A", "half"])
     assert (report.verdict, books(store)) == expected
 
@@ -523,7 +523,7 @@ def test_parameters_that_do_not_fit_are_refused(store: Store[Any]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Having it undone; where it stands
+# Undo and status
 
 
 @pytest.mark.req("L-21")

@@ -1,4 +1,4 @@
-"""Runs beside each other: one lease, one grant, one root; who is refused has written nothing, who died is followed."""
+"""Runs beside each other: one lease, one grant, one root; a refused run writes nothing, a dead one is taken over."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_runs_on_other_targets_go_on_beside_each_other(store: Store[Any]) -> Non
 
 @pytest.mark.req("L-08", "L-14")
 def test_a_step_that_outlives_its_lease_keeps_it(store: Store[Any], clock: VirtualClock) -> None:
-    """A step is one transaction: nobody can take the lease while it lasts, and it is whole again when it ends."""
+    """A step is one transaction: the lease cannot be taken during it, and is extended when it ends."""
 
     def slow(_: StepContext) -> None:
         clock.advance(3600)
@@ -278,7 +278,7 @@ def test_one_grant_permits_one_run_only(empty_url: str, clock: VirtualClock) -> 
 
         interrupted(store, "after PUT_A", grant_id=grant)
         before = everything(store)
-        # While the winner holds the lease, and after it was lost: the loser is told what is wrong with the grant.
+        # While the winner holds the lease, and after it was lost: the loser gets the code of the grant.
         for _ in range(2):
             with pytest.raises(AuthorityError) as caught:
                 run(store, fill, {}, root="s", grant_id=grant, **REAL)
@@ -427,7 +427,7 @@ def _lose(at: StepContext) -> None:
 
 @pytest.mark.pg
 def test_a_deadlock_or_lock_timeout_is_no_failure_of_the_step(pg_url: str) -> None:
-    """An effect that waits too long for somebody else's lock: the run stays where it is."""
+    """An effect that waits too long for another session's lock: the run stays where it is."""
     blocking: list[psycopg.Connection[Any]] = []
 
     def waits(at: StepContext) -> None:

@@ -1,4 +1,4 @@
-"""Quarantine: what rests there and why, how it is counted, put there by hand, and purged with its record kept."""
+"""Quarantine: its jobs and reasons, its counts, adding by hand, and purging with the record kept."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_statistics_count_each_job_once_from_one_view(store: Store[Any], clock: 
     purge(store, timedelta(days=29), operator="ann", reason="old", apply=True)
     with store.reading() as reading:
         first = statistics(reading)
-        quarantined(store, "parse_error")  # by somebody else, meanwhile
+        quarantined(store, "parse_error")  # by another operator, meanwhile
         assert statistics(reading) == first
         assert first.total + first.cancelled == sum(c.n for c in reading.counts.current() if c.state == "quarantined")
     assert (first.total, first.cancelled, first.slimmed) == (4, 1, 1)
@@ -154,7 +154,7 @@ def _fields(row: JournalRow) -> tuple[str, str, str | None, int | None]:
 def test_the_shown_effect_of_a_release_matches_the_budget(
     sqlite_url: str, spent: int, budget: tuple[int, int], left: int, then: str
 ) -> None:
-    """What is foretold is what then happens to a job that goes on failing."""
+    """The shown effect matches what happens to a job that continues to fail."""
     max_attempts, replay_attempts = budget
     clock = VirtualClock()
     with new_store(sqlite_url, clock) as store:
@@ -209,7 +209,7 @@ def _next(store: Store[Any], job_id: int) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Putting there
+# Adding
 
 
 @pytest.mark.req("K-15", "G-21", "G-25")

@@ -63,11 +63,11 @@ def test_a_reason_given_as_the_code_is_the_reason(reason: Reason) -> None:
         ("lease_expired", "value_error", "timed out", "lease_expired"),
         ("cancelled", "timed_out", None, "cancelled"),
         ("governance_hard_fail", "permission_error", None, "governance_hard_fail"),
-        # The code of a user says nothing: then the last error's does.
+        # An unknown code of a user: then the code of the last error decides.
         ("poison", "timed_out", None, "timeout"),
         ("poison", "rate_limited", None, "rate_limited"),
         ("unknown", "file_not_found_error", None, "connector_error"),
-        # Neither does: then what it said.
+        # Neither is known: then the message decides.
         ("poison", "runtime_error", "RuntimeError: 429 Too Many Requests", "rate_limited"),
         ("poison", "value_error", "ValueError: 403 Forbidden", "permission_denied"),
         ("poison", "runtime_error", "HTTP 503: service unavailable", "dependency_failure"),

@@ -1,4 +1,4 @@
-"""Releases: one-off, under a grant that is used up with them; many together; races and deaths use nothing up."""
+"""Releases: one-off, under a grant that is used up with them; many together; races and crashes consume no grant."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def store(ledger_url: str) -> Iterator[Store[Any]]:
 
 @pytest.fixture
 def stage(empty_url: str) -> Iterator[Store[Any]]:
-    """A store where nobody may let themselves."""
+    """A store of stage, where no requester approves."""
     with new_store(empty_url, environment="stage") as store:
         yield store
 
@@ -415,7 +415,7 @@ def test_of_two_runners_on_one_grant_one_wins_and_the_other_has_written_nothing(
         gate.touch()
         assert [child.wait(60) for child in children] == [0, 0], server.log
         said = sorted(json.loads((tmp_path / who).read_text(encoding="utf-8")) for who in ("a", "b"))
-        # The second finds the grant used, or the jobs gone before it asks for one.
+        # The second finds the grant consumed, or the jobs released before it needs one.
         assert said in (["REJECT_AUTH_ALREADY_CONSUMED", "released"], ["invalid_state_transition", "released"])
         assert len(grants(store)) == 1 + len(ids)
         assert check(store).ok

@@ -51,7 +51,7 @@ shared = pytest.fixture(scope="module", params=BOTH, name="shared")(governed)
 
 @pytest.fixture(scope="module")
 def uninterrupted(shared: Store[Any]) -> dict[str, Any]:
-    """What a build leaves that nothing got in the way of."""
+    """The image of an undisturbed build."""
     wanted = manifest()
     assert build(shared, wanted, root="reference", **REAL).report.verdict == "DONE"
     return image(shared, wanted, "reference")
@@ -352,7 +352,7 @@ def _raced(url: str, wanted: Any, grant_id: int, forks: ForkServer, directory: P
 
 @pytest.mark.req("L-04", "L-10", "L-24")
 def test_a_grant_that_is_used_while_another_looks_is_not_used_twice(shared: Store[Any]) -> None:
-    """The loser has passed its preflight, and waits at the door, when the winner goes through."""
+    """The loser has passed its preflight and waits when the winner consumes the grant."""
     wanted = manifest()
     grant_id = granted(shared, wanted)
     won = threading.Event()

@@ -1,4 +1,4 @@
-"""Every code with which the registry refuses, reached by something real; the gates, the hold, the database's own no.
+"""Every refusal code of the registry, reached by a real case; the gates, the hold, and refusals of the database.
 
 Each case gives exactly one code; together the cases reach all of them.
 """
@@ -267,7 +267,7 @@ def a_value_that_was_changed_while_it_was_built(ledgers: Ledgers) -> None:
 
 @case(RegistryCode.DIGEST_MISMATCH)
 def a_value_that_was_changed_with_its_digest(ledgers: Ledgers) -> None:
-    """Each value is what its own digest says; only the manifest's tells."""
+    """Each value has its own digest; only the digest of the manifest differs."""
     store, wanted = ledgers["hurt"], manifest(codes="a")
     changed = like(wanted, value(wanted.values[0].operation_code, semantics_frozen=7)).values[0]
     _changed_while_built(store, "7", f"'{changed.digest}'", wanted)
@@ -372,7 +372,7 @@ def _revoked(store: Store[Any], wanted: Manifest) -> int:
 
 
 def _forged(store: Store[Any], wanted: Manifest) -> int:
-    """Approved by its requester, behind the ledger's back."""
+    """Approved by its requester, by a raw edit."""
     grant_id = granted(store, wanted)
     by_hand(store.url, DOOR, f"UPDATE holdfast_grants SET approved_by = 'ann' WHERE grant_id = {grant_id}", SHUT)
     return grant_id
@@ -423,7 +423,7 @@ def test_preflight_is_go_only_if_all_gates_pass(ledgers: Ledgers) -> None:
         gates = preflight(reading, wanted, PreflightRequest("root", needs, real=True))
     assert [(gate.gate, gate.verdict) for gate in gates] == [(f"PF{n}", "GO") for n in range(1, 10)]
     assert verdict_of(gates) == "GO"
-    # Several that say no: all are told, and the first gives the code.
+    # Several gates fail: all are reported, and the first gives the code.
     prod = ledgers["prod"]
     dry = build(prod, manifest(), **WHO)
     assert [(gate.gate, gate.verdict) for gate in dry.gates if gate.verdict != "GO"] == [

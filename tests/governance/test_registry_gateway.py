@@ -1,4 +1,4 @@
-"""The hold, the database's own no to what comes past the gateway, and manifests that are drafted."""
+"""The hold, refusals of the database for writes past the gateway, and drafted manifests."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_only_a_governed_prod_ledger_begins_on_hold(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The database's own no
+# Refusals of the database
 
 
 @pytest.mark.req("L-06", "L-16", "L-24")

@@ -1,7 +1,7 @@
 """A build that stops: by name, with everything undone and nothing deleted; and its way back to the end.
 
 Every stop is brought about by something real: the hold that is thrown between two states, a table that refuses a write,
-a schema that somebody changed, a value that nobody listed.
+a schema that was changed, a value that is not in the manifest.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ shared = pytest.fixture(scope="module", params=BOTH, name="shared")(governed)
 
 @pytest.fixture(autouse=True)
 def _released(shared: Store[Any]) -> Iterator[None]:
-    """However a test ends, the next one is not held."""
+    """Lift the hold after each test."""
     yield
     hold(shared, on=False, actor="tests", reason="the test is over")
 
@@ -60,7 +60,7 @@ def stopped(store: Store[Any], wanted: Manifest, root: str, **settings: Any) -> 
     return built
 
 
-# The state that fails, its stop, and the states that stood by then.
+# The state that fails, its stop, and the states performed before.
 STOPS = [
     ("S2_SCHEMA", "COMP_SCHEMA", None),
     ("S3_VERIFY_SCHEMA", "COMP_SCHEMA", ("withheld", set[str]())),
@@ -95,7 +95,7 @@ def test_a_build_that_is_held_stops_by_name_and_goes_on_when_the_hold_is_lifted(
     assert voided == (10 if state == "S7_FINALIZE" else 0)
     assert grants == [(found.grant_id, "consumed")]
 
-    # While it is held, the preflight says no, and the run is left as it is.
+    # While it is on hold, the preflight fails, and the run is unchanged.
     unmoved = image(shared, wanted, root)
     with pytest.raises(RegistryError) as caught:
         build(shared, wanted, root=root, **REAL)
@@ -170,7 +170,7 @@ def test_a_schema_changed_during_a_build_is_found(shared: Store[Any]) -> None:
 
 @pytest.mark.req("L-06", "L-13", "L-24")
 def test_an_unlisted_value_is_found_before_any_value_is_in_force(shared: Store[Any]) -> None:
-    """While a build runs, the database accepts a value under its grant: the build must see what is not its own."""
+    """While a build runs, the database accepts a value under its grant: the build must find foreign values."""
     wanted = manifest()
 
     def inject() -> None:

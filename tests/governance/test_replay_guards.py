@@ -82,7 +82,7 @@ CASES = {
     "no window": Case("scope_too_broad", settings={"filters": {"created_at": None}}),
     "a window without a start": Case("scope_too_broad", settings={"filters": {"created_at": Window()}}),
     "no status": Case("scope_too_broad", settings={"filters": {"status": ()}}),
-    "everybody": Case("scope_too_broad", settings={"queues": ()}, policy={"allow_global_replay": False}),
+    "all queues": Case("scope_too_broad", settings={"queues": ()}, policy={"allow_global_replay": False}),
     "too many records": Case("selection_too_large", policy={"max_selection_records": 4}),
     "too many batches": Case(
         "selection_too_large", settings={"limits": Limits(batch_size=2)}, policy={"max_batches": 2}

@@ -47,7 +47,7 @@ def crashing(*points: str) -> World:
 
 
 def within_the_rate(report: ReplayReport, policy: ReplayPolicy) -> bool:
-    """Tell whether, from any batch to any later one, no more was replayed than that time allows."""
+    """Return whether, between any two batches, no more was replayed than the rate allows."""
     touched = report.touched
     return all(
         sum(len(batch.replayed) for batch in touched[i:j])
@@ -300,7 +300,7 @@ def test_a_run_waits_while_its_queue_is_old_and_stops_if_it_stays_so(store: Stor
     # Batch 2 waits 120 s for its rate, in naps of 20 s, and then, as the queue is 120 s old, 10 s at a time.
     assert naps[:9] == [20.0] * 6 + [10.0] * 3
     assert report.throttled == {"queue_age": 3, "rate": 1}
-    # Batch 3 finds the queue old again, and nobody works.
+    # Batch 3 finds the queue old again, and no worker runs.
     assert naps[9:] == [20.0] * 6 + [10.0] * 3
     assert (report.state, report.stop_reason, report.batches) == ("stopped", "SLO_RISK", 2)
     assert {"150", "90"} <= set(str(report.failure).split())
@@ -324,7 +324,7 @@ def test_a_run_stops_when_the_same_error_comes_back(store: Store[Any], clock: Vi
     # After the second batch it is one half of what has ended, which is not yet more than the share.
     assert (report.state, report.stop_reason, report.batches) == ("stopped", "SAME_ERROR", 3)
     assert {"40", "60"} <= set(str(report.failure).split())
-    # Whoever goes on knows of it: what came back before stops nothing any more.
+    # A continued run starts a new count: errors from before do not stop it.
     done = replay.continue_run(store, report.run_id, on_batch=worker, sleep=clock.advance, **AGAIN)
     assert (done.state, done.batches, done.replayed) == ("done", 4, 80)
     other = fill(store, 40, queue="hrrr", code="io_error")
@@ -357,7 +357,7 @@ def test_a_run_can_be_stopped_from_outside_and_by_hand(store: Store[Any], clock:
 
     report = replay.continue_run(store, report.run_id, on_batch=by_hand, sleep=clock.advance, **AGAIN)
     assert (report.state, report.stop_reason, report.batches) == ("stopped", "STOPPED_BY_OPERATOR", 2)
-    # At once: whoever stops gives the lease back.
+    # At once: a stopped run returns its lease.
     report = replay.continue_run(store, report.run_id, sleep=clock.advance, **AGAIN)
     assert (report.state, report.batches, report.replayed) == ("done", 4, 8)
     with pytest.raises(InvalidStateTransitionError):

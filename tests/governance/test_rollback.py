@@ -94,7 +94,7 @@ TABLE: list[tuple[int, str, Spoil]] = [
     (2, "a deletion", contract(disposition=Disposition.DELETE)),
     (2, "a deletion that names no successor", contract(disposition=Disposition.DELETE, successor="")),
     (3, "a successor that is not there", facts(successor=None)),
-    (3, "jobs that nobody would do", both(contract(drops_handlers=True), facts(open_jobs=1))),
+    (3, "jobs without a handler", both(contract(drops_handlers=True), facts(open_jobs=1))),
     (4, "history that is removed", contract(erases=("journal of x@1.0.0",))),
     (5, "another meaning of what was", contract(semantics=sha256('{"means":2}'))),
     (6, "another authority", contract(authority="somebody")),
@@ -266,7 +266,7 @@ def test_any_input_has_exactly_one_verdict(wish: Contract, known: Facts) -> None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Why a successor will not do
+# Faults of a successor
 
 
 @pytest.mark.req("L-16", "L-18")

@@ -66,7 +66,7 @@ def test_a_value_is_followed_by_a_new_one_in_one_move(store: Store[Any]) -> None
         [evidence] = reading.query("SELECT * FROM holdfast_evidence WHERE kind = 'supersession'", {})[1]
         leases = {name: lease.expires_at <= reading.now() for name, lease in reading.leases.all().items()}
         assert faults(reading) == []
-    # The old value keeps all that it was, and says what follows it; the new one is alike but for what was meant.
+    # The old value keeps its columns and names its successor; the new one differs in its semantics.
     assert (old.successor_code, old.successor_version, old.rollback_ref) == ("ship", "2.0.0", done.rollback_ref)
     assert (json.loads(old.semantics), json.loads(new.semantics)) == (SHIP_1, SHIP_2)
     assert (new.collection, new.act_type, new.authority_ref) == (old.collection, old.act_type, old.authority_ref)
@@ -214,7 +214,7 @@ def test_a_value_moves_only_as_it_was_read_and_under_the_grant_of_the_same_move(
 # ---------------------------------------------------------------------------------------------------------------------
 # What is refused
 
-# What is asked of a registry with ship 1.0.0 → 2.0.0 → 3.0.0, pack 1.0.0, old 1.0.0 retired, tax 1.0.0 of another
+# Requests to a registry with ship 1.0.0 → 2.0.0 → 3.0.0, pack 1.0.0, old 1.0.0 retired, tax 1.0.0 of another
 # authority, and word 1.0.0 of another collection, all in force: the arguments, the code, and the oracle's verdict.
 SUPERSEDE: list[tuple[tuple[str, str, str], dict[str, Any], str, str | None]] = [
     (("nobody", "1.0.0", "2.0.0"), {}, "CANONICAL_OPERATION_VALUE_ABSENT", None),
@@ -353,7 +353,7 @@ def test_a_dry_run_says_what_would_be_done_and_leaves_nothing(store: Store[Any])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A contract that somebody wrote
+# Contracts
 
 
 @pytest.mark.req("L-18", "L-19")

@@ -1,4 +1,4 @@
-"""Supersession killed at every write, raced, and raced with whoever submits: it happened whole, or not at all."""
+"""Supersession killed at every write, raced by others and by submits: it happens completely or not at all."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_supersession_killed_at_any_write_changes_nothing(forks: ForkServer, e
             role = {"url": empty_url, "write": len(statuses), "notes": str(tmp_path / "notes")}
             statuses.append(forks.spawn(f"{ROLE}:die_at", **role).wait(30))
             assert statuses[-1] == 0 or everything(store) == before, statuses
-        # Before the first write, after each, and at last not at all.
+        # Killed before the first write, then after each; the last process is not killed.
         assert written[0].split() == [
             "acquire_lease", "insert_grant", "move_grant", "move_grant", "add_evidence", "move_value", "insert_value",
             "release_lease",
@@ -62,7 +62,7 @@ def test_a_supersession_killed_at_any_write_changes_nothing(forks: ForkServer, e
 
 @pytest.mark.req("L-14", "L-16", "L-18")
 def test_of_many_concurrent_supersessions_one_wins(forks: ForkServer, empty_url: str, tmp_path: Path) -> None:
-    """Three successors and a retirement at once: one happens, the others are told why, and have written nothing."""
+    """Three successors and a retirement at once: one succeeds, the others get a code and write nothing."""
     wishes = ["2.0.0", "2.1.0", "3.0.0", None]
     with governed(empty_url) as store:
         children = [forks.spawn(f"{ROLE}:race", url=empty_url, to=to, directory=str(tmp_path)) for to in wishes]
@@ -88,7 +88,7 @@ def test_of_many_concurrent_supersessions_one_wins(forks: ForkServer, empty_url:
 def test_after_a_supersession_no_submit_at_the_old_version_is_accepted(
     forks: ForkServer, empty_url: str, tmp_path: Path
 ) -> None:
-    """Clients submit all the time: what is begun after it is refused at 1.0.0; who has both goes on without a gap."""
+    """Clients submit all the time: later submits at 1.0.0 are refused; a client with both versions continues."""
     notes, until = str(tmp_path / "notes"), str(tmp_path / "until")
     with governed(empty_url) as store:
         children = [
@@ -138,7 +138,7 @@ def test_after_a_supersession_no_submit_at_the_old_version_is_accepted(
 
 @pytest.mark.req("L-16")
 def test_a_submit_in_a_transaction_of_its_own_and_a_supersession_wait_for_each_other(empty_url: str) -> None:
-    """Whoever has judged a value in force keeps it so until it has committed, and the other way round."""
+    """A submit that found a value in force keeps it so until its commit, and the other way round."""
     with governed(empty_url) as store, open_store(empty_url) as other:
         ship = Submission(operation="ship", payload="{}")
         done: list[Any] = []

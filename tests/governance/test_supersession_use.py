@@ -217,7 +217,7 @@ def test_a_failed_job_of_an_old_version_can_be_put_back(here: Store[Any]) -> Non
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a process without a word about versions submits
+# Submits without a version
 
 
 @pytest.mark.req("L-16")
@@ -230,7 +230,7 @@ def test_by_name_a_process_with_both_versions_submits_the_one_in_force(store: St
         assert version(ledger, ledger.submit("ship", {}).job_id) == "2.0.0"
         assert refused(ledger, "ship", {}, version="1.0.0").code == RETIRED
         assert [version(ledger, r.job_id) for r in ledger.submit_many([{"operation": "ship"}] * 2)] == ["2.0.0"] * 2
-        # A call made of an operation has said which version it means.
+        # A call made from an operation names its version.
         old = ledger.operations.get("ship", "1.0.0")
         assert old is not None
         assert refused(ledger, old.call()).code == RETIRED
@@ -242,7 +242,9 @@ def test_a_process_never_submits_a_version_that_it_could_not_check(here: Store[A
     with Ledger(here.url, shipping("1.1.0")) as ledger:
         error = refused(ledger, "ship", {})
         assert (error.code, error.context["version"], error.context["in_force"]) == (ABSENT, "1.1.0", "1.0.0")
-        assert version(ledger, ledger.submit("ship", {}, version="1.0.0").job_id) == "1.0.0"  # unless it is told to
+        assert (
+            version(ledger, ledger.submit("ship", {}, version="1.0.0").job_id) == "1.0.0"
+        )  # unless the version is named
 
 
 def test_the_arguments_are_checked_for_the_version_that_is_submitted(here: Store[Any]) -> None:
@@ -392,7 +394,7 @@ def test_in_an_ungoverned_ledger_operations_register_themselves(sqlite_url: str)
 
 
 def test_a_submit_through_the_store_is_judged_too(here: Store[Any]) -> None:
-    """Whoever submits past the Ledger is judged by the same verb."""
+    """A submit past the Ledger object is judged by the same verb."""
     with pytest.raises(HoldfastError) as raised, here.transaction() as transaction:
         transaction.jobs.submit([Submission(operation="ghost", payload="{}")])
     assert raised.value.code == ABSENT

@@ -1,4 +1,4 @@
-"""Kill switches: thrown by anybody, lifted by a grant; no worker starts an operation that is switched off."""
+"""Kill switches: thrown without a grant, lifted by a grant; no worker starts an operation that is switched off."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def store(ledger_url: str) -> Iterator[Store[Any]]:
 
 @pytest.fixture
 def stage(empty_url: str) -> Iterator[Store[Any]]:
-    """A store where nobody may let themselves."""
+    """A store of stage, where no requester approves."""
     with new_store(empty_url, environment="stage") as store:
         yield store
 
@@ -88,7 +88,7 @@ def test_a_switch_is_thrown_at_once_and_lifted_by_a_grant(stage: Store[Any]) -> 
     assert consumed.move_id == rows[1].move_id
     assert (on_now(stage), grant_states(stage)) == (["replay:goes-abi"], [("switch.lift", "switch:replay", "consumed")])
 
-    off = lift(stage, "replay", **EVE)  # it is off: nothing to do, and no grant is asked for
+    off = lift(stage, "replay", **EVE)  # it is off: nothing to do, and no grant is needed
     assert (off.changed, off.switch) == (False, lifted.switch)
     assert throw(stage, "replay", **THROWER).switch.switch_id > lifted.switch.switch_id  # another throwing
     with pytest.raises(AuthorityError) as error:
@@ -132,7 +132,7 @@ def test_the_database_refuses_a_lift_by_hand(ledger_url: str) -> None:
     )
     assert client.refusal(update, "by-hand", None, switch_id) == "HF009"
     assert client.refusal(update, "by-hand", 10_000, switch_id) == "HF009"
-    # It was consumed by another move, which the journal tells of: whichever the database looks at first.
+    # It was consumed by another move, as the journal shows: the code depends on which check the database runs first.
     assert client.refusal(update, "by-hand", grant_id, switch_id) in ("HF009", UNIQUE_VIOLATION)
     assert client.refusal("DELETE FROM holdfast_switches WHERE switch_id = ?", switch_id) == "HF003"
     renamed = "UPDATE holdfast_switches SET name = 'other' WHERE switch_id = ?"

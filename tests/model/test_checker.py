@@ -1,4 +1,4 @@
-"""The checker finds what is broken by a shortest way, and counts a cycle against a promise only if it is fair."""
+"""The checker shows what is broken by a shortest trace, and counts a cycle against a promise only if it is fair."""
 
 from __future__ import annotations
 

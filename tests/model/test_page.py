@@ -1,4 +1,4 @@
-"""The page of the models is what the catalogue says, and the command says when something is not."""
+"""The page of the models matches the catalogue, and the command reports differences."""
 
 from __future__ import annotations
 

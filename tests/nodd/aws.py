@@ -23,7 +23,7 @@ class Cloud:
         self.s3, self.sns, self.sqs = (self.client(name) for name in ("s3", "sns", "sqs"))
 
     def client(self, service: str) -> Any:
-        """Return a client with credentials of no worth."""
+        """Return a client with fake credentials."""
         return boto3.client(
             service,
             region_name=REGION,
@@ -34,7 +34,7 @@ class Cloud:
         )
 
     def queue(self, *, dead_after: int | None = None, visibility_s: int = 30) -> tuple[str, str | None]:
-        """Make a queue, and a dead-letter queue for it if asked; return their URLs."""
+        """Make a queue, and a dead-letter queue for it if requested; return their URLs."""
         attributes = {"VisibilityTimeout": str(visibility_s)}
         dead = None
         if dead_after is not None:
@@ -50,7 +50,7 @@ class Cloud:
         return str(answer["Attributes"]["QueueArn"])
 
     def bucket(self, name: str) -> None:
-        """Make a bucket that anybody may read, if it is not there."""
+        """Make a bucket with public read access, if it does not exist."""
         self.s3.create_bucket(Bucket=name)
 
     def announce_to(self, bucket: str, queue: str, *, raw: bool = False) -> str:

@@ -1,6 +1,6 @@
 """A busy ledger of the application: units at every end and on every way, made by the real operators.
 
-Invariants: everything comes from the application's own verbs; every name of `Busy` is a unit that stands as it says.
+Invariants: everything comes from the application's own verbs; a name of `Busy` is a unit in the state that it names.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Busy(msgspec.Struct, kw_only=True):
 
 
 class Telling(MemorySource):
-    """Objects in memory, some of which do not tell which write they are."""
+    """Objects in memory, some without an ETag."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Telling(MemorySource):
 
 
 def lenient(directory: Path) -> Datasets:
-    """Return datasets of which one, GFS, may do without provenance."""
+    """Return datasets of which one, GFS, allows missing provenance."""
     text = files("holdfast.nodd").joinpath("datasets/gfs.toml").read_text(encoding="utf-8")
     directory.mkdir(exist_ok=True)
     (directory / "gfs.toml").write_text(
@@ -92,7 +92,7 @@ class _Maker:
     def __init__(self, url: str, directory: Path, look: Callable[[str], None] | None) -> None:
         self._url, self._directory = url, directory
         self._look = look or _nothing
-        # Whoever looks sees each commit before it is done, too.
+        # `look` is called before each commit, too.
         self._world = World(reach=look, planned=lambda point: point == BETWEEN) if look else World()
         self._datasets, self._source = lenient(directory / "datasets"), Telling()
         self._busy = Busy()
@@ -158,7 +158,7 @@ class _Maker:
         self._read_again(ledger)
 
     def _read_again(self, ledger: Ledger) -> None:
-        """Let a body be rejected because nobody has signed it, and read it again."""
+        """Let a body be rejected because it is not signed, and read it again."""
         admit(ledger.store, [FeedMessage(event(record(key="y")))], self._datasets, signatures=Signatures())
         [found] = rejected.replay(ledger.store, self._datasets, actor="tests", code="signature_missing")
         assert str(found.fate) == "ignored"

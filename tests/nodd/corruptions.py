@@ -1,4 +1,4 @@
-"""Corruptions of the application's tables: each planted behind its back, each with all that must be found.
+"""Corruptions of the application's tables: each by a raw edit, each with all that a check must find.
 
 Invariants: a corruption names every violation it causes, as (invariant, subject), on both databases; whatever else a
 check reports of that ledger is a false alarm.
@@ -582,7 +582,7 @@ def an_observation_that_is_gone(hand: Hand) -> Found:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What stands alone, what was rejected, what was counted
+# Orphans, rejected bodies, counts
 
 
 @listed

@@ -147,7 +147,7 @@ def observer(url: str, objects: str, meet: str) -> None:
 
 
 def preparer(url: str, meet: str, of: int) -> None:
-    """Make the application's tables at the same moment as others; say whether this process made them."""
+    """Make the application's tables at the same moment as others; return whether this process made them."""
     with open_store(url) as store:
         seen, own = tables._version, Path(meet) / str(os.getpid())
 

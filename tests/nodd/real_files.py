@@ -1,4 +1,4 @@
-"""Real files of NOAA, held against other people's readers, whole and broken.
+"""Real files of NOAA, compared with other readers, complete and broken.
 
 The files are not part of this repository: HOLDFAST_NOAA_FILES names a directory with one folder per public repository,
 `owner+name/path/of/file`, as `real_files.tsv` lists them with their digests. `python -m tests.nodd.real_files` prints

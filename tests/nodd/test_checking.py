@@ -1,4 +1,4 @@
-"""`nodd check` finds every listed corruption of the application's tables where it is, and nothing where none is."""
+"""`nodd check` finds every listed corruption of the application's tables, and nothing in a sound ledger."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_missing_provenance_is_a_violation_unless_the_dataset_allows_it(
     assert [(found.invariant, found.subject, found.evidence["kind"]) for found in report.violations] == [
         ("succeeded_has_provenance", f"UNIT {busy.waived}", "not_allowed")
     ]
-    # Where nothing says how provenance ended, as in a row that lost it, the dataset says whether it was owed.
+    # If a row has lost its provenance status, the dataset decides whether provenance is required.
     with by_hand(url, busy) as hand:
         hand.run("DELETE FROM nodd_provenance WHERE wal_id = ?", busy.slimmed)
         hand.unit(busy.slimmed, provenance_status=None)
@@ -169,7 +169,7 @@ def test_an_empty_ledger_has_no_violation(bare_url: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How it is asked
+# Options of a check
 
 
 def test_only_the_named_invariants_are_checked(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
