@@ -118,7 +118,7 @@ def test_twenty_five_messages_are_taken_in_batches_of_ten(store: Store[Any], clo
 
 
 class Gate(MemorySource):
-    """A source that lets nobody read until it is opened."""
+    """A source whose reads wait until it is opened."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class HalfDown(MemorySource):
     """A source that is down for one of its objects."""
 
     def head(self, bucket: str, key: str) -> ObjectHead | None:
-        """Answer, or do not."""
+        """Answer, or fail."""
         if key == GFS:
             raise ObjectUnavailableError("down")
         return super().head(bucket, key)
@@ -161,13 +161,13 @@ def working(url: str, source: MemorySource) -> Iterator[Ledger]:
 
 
 def held(queue: Queue) -> tuple[int, int]:
-    """Return how many messages wait in a queue, and how many somebody has."""
+    """Return how many messages of a queue are visible, and how many are in flight."""
     attributes = queue.attributes()
     return int(attributes["ApproximateNumberOfMessages"]), int(attributes["ApproximateNumberOfMessagesNotVisible"])
 
 
 def announced(source: MemorySource, *leads: int) -> list[str]:
-    """Write objects, and return the messages that tell of them."""
+    """Write objects, and return the messages that announce them."""
     bodies = []
     for lead in leads:
         key, data = GFS.replace("f003", f"f{lead:03}"), samples.grib2(datetime(2026, 7, 26, tzinfo=UTC), lead)
@@ -265,11 +265,11 @@ def test_a_poll_that_is_stopped_or_times_out_leaves_the_message(store: Store[Any
     queue = queue_of(cloud)
     queue.send([event(record())])
     stop = threading.Event()
-    feed = Feed(store, queue, shipped(), reach=lambda _point: stop.set())  # and nobody works
+    feed = Feed(store, queue, shipped(), reach=lambda _point: stop.set())  # and no worker runs
     assert feed.poll_and_process(wait_s=0, visibility_s=0, stop=stop).left == 1
     assert feed.poll_and_process(wait_s=0, visibility_s=0, timeout_s=0).left == 1
     assert (statuses(store), held(queue)) == (["pending"], (1, 0))
-    # Who was told before the message came gives it back at once, whatever the visibility timeout.
+    # A poll that was stopped before the message came returns it at once, whatever the visibility timeout.
     for poll in (feed.poll, partial(feed.poll_and_process, visibility_s=300)):
         assert (poll(wait_s=0, stop=stop), held(queue)) == (PollResult(0, {}), (1, 0))
     assert not feed.waiting
@@ -306,11 +306,11 @@ def test_a_process_that_is_killed_between_its_work_and_the_delete_has_done_it_on
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the queue could not do
+# Failed deletes
 
 
 def failing(queue: Queue, verb: str, times: int, *, sender_fault: bool) -> list[int]:
-    """Let the server not know the first entry of a batch, so many times, and say whose fault it is; return sizes."""
+    """Let the server refuse the first entry of a batch, so many times; return the sizes of the batches."""
     sizes: list[int] = []
     hidden: list[str] = []
 

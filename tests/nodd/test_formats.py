@@ -1,4 +1,4 @@
-"""The readers of headers agree with other people's, and reject every truncation."""
+"""The readers of headers agree with other libraries, and reject every truncation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden messages: every shape that the feeds send, byte for byte, and beside each the whole of what it says."""
+"""Golden messages: every shape that the feeds send, byte for byte, and beside each its complete parsed answer."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "rule-unknown-bucket": ('"name":"noaa-himawari9"',),
     "rule-unknown-key": ('"key":"gfs.20260726/README.txt"',),
     "rule-sidecar": (".idx",),
-    # What decides of two writes of one object.
+    # Which of two writes of one object is later.
     "semantics-no-sequencer": ('"eTag":"7239138a465f83a247851a1a64ac8927"}',),
     "semantics-version-id": ('"versionId":',),
 }  # fmt: skip
@@ -115,7 +115,7 @@ def test_a_golden_message_parses_to_its_golden_answer(shape: str) -> None:
 
 
 def test_every_answer_is_there() -> None:
-    """Keep the set honest: notices, what is ignored and what is rejected all occur, with these reasons."""
+    """Require a varied set: notices, what is ignored and what is rejected all occur, with these reasons."""
     answers = [json.loads((GOLDEN / f"{shape}.parsed.json").read_text(encoding="utf-8")) for shape in SHAPES]
     assert {notice["dataset"] for answer in answers for notice in answer["notices"]} == {
         "gfs", "goes-abi", "mrms", "nexrad-chunks",

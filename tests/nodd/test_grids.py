@@ -1,4 +1,4 @@
-"""The area of a grid, held against the points that ecCodes computes for the same message."""
+"""The area of a grid, compared with the points that ecCodes computes for the same message."""
 
 from __future__ import annotations
 

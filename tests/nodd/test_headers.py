@@ -1,4 +1,4 @@
-"""What headers say, against keys: places, times, products and platforms, in files made like real ones of NOAA."""
+"""Headers compared with keys: places, times, products and platforms, in files made like real ones of NOAA."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ EXAMPLES = [(dataset, example) for dataset in shipped() for example in dataset.s
 
 
 def specimen(dataset: Dataset, example: Example) -> bytes:
-    """Return a small object as a dataset has them, of the time that an example's key tells."""
+    """Return a small object as a dataset has them, of the time in an example's key."""
     start = datetime.fromisoformat(example.start)
     match dataset.spec.format:
         case "grib2" | "grib2-wmo":

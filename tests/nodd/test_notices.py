@@ -1,4 +1,4 @@
-"""What messages say: every shape that the feeds have, and whatever else arrives."""
+"""Parsing of messages: every shape that the feeds send, and any other body."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_the_later_of_two_writes(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Whatever else arrives
+# Any other body
 
 GOLDEN = [path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parent / "golden").glob("*.json"))]
 
@@ -185,7 +185,7 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
     max_leaves=6,
 )
-# Values that stand at an edge: the first and the last moment, half a character, a key that names no time.
+# Values at an edge: the first and the last moment, half a character, a key that names no time.
 _EDGES = st.sampled_from([
     "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-02-30T00:00:00Z", "\ud800", "\x00", "%ff", "%00",
     "gfs.99991231/23/atmos/gfs.t23z.pgrb2.0p25.f999", "gfs.00010101/00/atmos/gfs.t00z.pgrb2.0p25.f000",
@@ -201,7 +201,7 @@ _FIELDS = ("S3Bucket", "Key", "SiteID", "DateTime", "VolumeID", "ChunkID", "Chun
 
 
 def _changed(path: tuple[str, ...], value: Any, wrapped: bool) -> str:
-    """Return a message with one record in which something else stands at one place."""
+    """Return a message with one record in which the value at one place is replaced."""
     changed = record()
     inner: Any = changed
     for name in path[:-1]:
@@ -313,7 +313,7 @@ class Line(Queue):
         return list(self.held.values())[:n]
 
     def delete(self, messages: Sequence[Received]) -> list[Received]:
-        """Take messages out of the line."""
+        """Delete messages."""
         for message in messages:
             del self.held[message.message_id]
         return []
@@ -353,7 +353,7 @@ def test_no_body_stops_the_poller_and_none_is_lost(store: Store[Any]) -> None:
 
     poll()
     assert total["bodies"] >= 10 * BATCHES
-    # What the ledger holds at the end is everything that was told.
+    # At the end the ledger holds every announced object.
     counted = dict(queried(store, "SELECT fate, sum(n) FROM nodd_counts GROUP BY fate"))
     assert {fate: int(n) for fate, n in counted.items()} == {name: n for name, n in total.items() if name != "bodies"}
     kept = queried(store, "SELECT sha256, body FROM nodd_rejected")

@@ -1,4 +1,4 @@
-"""Reading from S3 over a real connection: each answer has its own type, and what breaks on the way is tried again."""
+"""Reading from S3 over a real connection: each answer has its own type, and a broken transfer is retried."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DATA = bytes(range(256)) * 8
 
 @pytest.fixture
 def broken() -> Iterator[str]:
-    """A server that promises a hundred bytes, sends ten, and hangs up."""
+    """A server that announces a hundred bytes, sends ten, and closes the connection."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

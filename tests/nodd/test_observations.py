@@ -227,7 +227,7 @@ def test_files_that_two_processes_catalogue_at_the_same_moment_cost_one_attempt_
 def test_a_write_overtaken_by_a_later_generation_is_refused(
     ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only what another file of the observation did is made good in the same attempt."""
+    """Only a change by another file of the observation is staged again in the same attempt."""
     announce(ledger, source, ONE, sequencer="0A")
     read = observations.files_of
 

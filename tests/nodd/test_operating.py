@@ -1,4 +1,4 @@
-"""Operating a feed: dead letters, listings, subscriptions, and what the doctor says; against a real server."""
+"""Operating a feed: dead letters, listings, subscriptions, and the doctor; against a real server."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_same_error_again_stops_a_drain(store: Store[Any], dead: Queue) -> N
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
-        if len(slept) == 3:  # only now a worker comes
+        if len(slept) == 3:  # only now a worker starts
             fail(store, ids[:10], "io_error")
 
     done = Drain(store, dead, shipped(), actor="ann", reason="r", sleep=sleep).run()

@@ -60,7 +60,7 @@ def checked(
             GRIB, {"content_etag": None, "size": 2 * len(GRIB)}, NOW, "failed", ("size_mismatch",),
             id="cut between two messages",
         ),
-        pytest.param(GRIB, {"content_etag": None, "size": None}, NOW, "ok", (), id="nothing told"),
+        pytest.param(GRIB, {"content_etag": None, "size": None}, NOW, "ok", (), id="no etag and size"),
     ],
 )  # fmt: skip
 def test_integrity_has_a_code_for_everything(
@@ -143,7 +143,7 @@ def test_metadata_of_a_forecast() -> None:
         ),
         pytest.param(
             "unidata-nexrad-level2", VOLUME.replace("KTLX", "KZZZ"), samples.nexrad_volume("KZZZ", AT), "nexrad-l2",
-            ("missing_geolocation",), id="a station nobody knows",
+            ("missing_geolocation",), id="an unknown station",
         ),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is decided by policy: provenance that fails, the gates before the catalogue, and the defaults of the queues."""
+"""Policies: provenance that fails, the gates before the catalogue, and the defaults of the queues."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def opened(url: str, source: MemorySource, **how: Any) -> Iterator[Ledger]:
 
 
 class Nameless(MemorySource):
-    """A store that does not tell which write of an object it gives, until it has learned to."""
+    """A store that gives no ETag until `tells` is set."""
 
     tells = False
 
@@ -79,7 +79,7 @@ class Nameless(MemorySource):
 
 
 def unnamed(source: MemorySource) -> str:
-    """Write an object, and return a notice that does not tell which write it is of."""
+    """Write an object, and return a notice without ETag and sequencer."""
     source.put(BUCKET, GFS, GRIB)
     return event(record(size=len(GRIB), eTag=None, sequencer=None))
 
@@ -113,7 +113,7 @@ def test_provenance_that_fails_is_no_success(store: Store[Any], ledger_url: str)
         # Nothing was catalogued, so nothing has to be taken back.
         assert queried(store, "SELECT count(*) FROM nodd_items") == [(0,)]
         assert queried(store, "SELECT count(*) FROM nodd_provenance") == [(0,)]
-        # It is announced again, by a notice that tells which write it is of: a later one, and that is catalogued.
+        # It is announced again, by a notice with an ETag: a later write, which is catalogued.
         named = event(record(size=len(GRIB), eTag=source.put(BUCKET, GFS, GRIB), sequencer=None))
         source.tells = True
         admit(store, [FeedMessage(named)], shipped())
@@ -142,11 +142,11 @@ def test_if_provenance_is_optional_the_item_is_catalogued_and_a_replay_emits_it(
         "operator": "provenance-emit", "status": "failed", "issues": ["prov_source_unidentified"],
         "checks_run": ["source", "prov", "openlineage"], "data": {"problems": [UNTOLD]},
     }  # fmt: skip
-    # The record keeps the rules of its dataset, and would break those of one that asks for provenance.
+    # The record keeps the rules of its dataset, and would break those of one that requires provenance.
     assert list(broken_rules(with_text_times(found), lenient)) == []
     assert list(broken_rules(with_text_times(found), shipped())) == ["success_of_every_operator"]
 
-    # A later version of the work, which replaces what has succeeded, can tell.
+    # A later version of the work, which replaces succeeded work, has the ETag.
     source.tells = True
     monkeypatch.setattr(ingest, "DECLARED", msgspec.structs.replace(DECLARED, version="1.1.0"))
     with opened(ledger_url, source, datasets=lenient) as ledger:
@@ -248,7 +248,7 @@ def test_a_unit_that_passes_every_gate_is_promoted_with_the_results_on_record(
 @pytest.mark.parametrize(
     "data, rules, code, results",
     [
-        # Each is stopped at the first gate that says no, however the rules are written down; the others are not asked.
+        # Each stops at the first gate that refuses, in any order of the rules; later gates do not run.
         (GRIB[:-1], (CARE, FAIR), "integrity_missing_required_header", {"A-schema": "fail"}),
         (GRIB, (CARE, msgspec.structs.replace(FAIR, asks="allowed")), "governance_hold",
          {"A-schema": "pass", "B-fair": "fail"}),

@@ -1,4 +1,4 @@
-"""The rules of the write-ahead record hold in every row of the view, at every moment that anybody can look at it."""
+"""The rules of the write-ahead record hold in every row of the view, at every moment at which it can be read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def said(record: dict[str, Any]) -> list[Any]:
 
 
 class Looking:
-    """Somebody who looks at all records again and again, and remembers how each was."""
+    """Reads all records again and again, and remembers each."""
 
     def __init__(self, url: str, datasets: Datasets) -> None:
         self._url, self._datasets = url, datasets
@@ -66,7 +66,7 @@ class Looking:
         self.wrong: list[str] = []
 
     def __call__(self, point: str) -> None:
-        # What is wrong is told at the end: an error that is raised here would be taken for one of the work.
+        # Violations are raised at the end: an error raised here would count as one of the work.
         with self._lock, connect(self._url) as store:
             try:
                 found = kept(store, self._datasets)
@@ -101,7 +101,7 @@ def test_no_rule_is_broken_at_any_point_of_a_busy_life(ledger_url: str, tmp_path
     assert looking.wrong == []
     assert looking.points[BETWEEN] >= 15
     assert {"admitted", "slimmed", "claimed", "during_claim", "after_commit", "during_failure"} <= looking.points.keys()
-    # What was looked at is worth it.
+    # The readings cover many states.
     assert looking.seen >= {
         ("pending", "unknown", "unknown"),
         ("in_progress", "unknown", "unknown"),
@@ -141,7 +141,7 @@ def test_a_successful_record_is_unchanged_by_retention(busy_ledger: tuple[str, B
         wal_id: said(before[wal_id]) for wal_id in succeeded
     }
     assert not any(None in said(before[wal_id]) for wal_id in succeeded)
-    # Of a unit that never succeeded there is nothing to be kept, and nothing is made up.
+    # A unit that never succeeded has no values to keep.
     broken = after[busy.broken]
     assert (broken["status"], *said(broken)) == ("quarantined", "failed", *["unknown"] * 3, *[None] * 4)
 

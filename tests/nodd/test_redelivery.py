@@ -55,7 +55,7 @@ def children() -> Iterator[ForkServer]:
 
 
 def edges(store: Store[Any]) -> Counter[str]:
-    """Return how often each edge of PROV stands in the ledger: its kind and its ends, whatever its id."""
+    """Return how often each edge of PROV is in the ledger: by its kind and its ends."""
     found: Counter[str] = Counter()
     for [content] in queried(store, "SELECT content FROM nodd_provenance WHERE kind = 'prov'"):
         for kind, statements in json.loads(content).items():
@@ -106,7 +106,7 @@ class Life:
         monkeypatch.setattr(Execution, "checkpoint", checkpointed)
 
     def deliver(self, step: str) -> None:
-        """Let the message come again, raw or in an envelope."""
+        """Deliver the message again, raw or in an envelope."""
         self.deliveries += 1
         body = self.body if self.deliveries % 2 else enveloped(self.body)
         [found] = admit(self._store, [FeedMessage(body, f"m{self.deliveries}")], shipped())
@@ -319,7 +319,7 @@ def test_content_that_returns_after_another_write_is_a_new_write(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Death by SIGKILL
+# Kills
 
 DEATHS = [
     "during_claim", "after_claim", *(f"before {operator}" for operator in KEPT), f"after {KEPT[-1]}", "before_commit",
@@ -343,7 +343,7 @@ def fates(store: Store[Any], *bodies: str) -> list[str]:
 
 
 def put(directory: Path, lead: int) -> str:
-    """Write an object, and return the message that tells of it."""
+    """Write an object, and return the message that announces it."""
     key, data = GFS.replace("f003", f"f{lead:03}"), samples.grib2(REFERENCE, lead)
     (directory / BUCKET / key).parent.mkdir(parents=True, exist_ok=True)
     (directory / BUCKET / key).write_bytes(data)

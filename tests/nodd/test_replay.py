@@ -101,7 +101,7 @@ def test_failed_units_are_selected_rehearsed_replayed_and_catalogued(
     assert statements < made
     assert kinds(ledger.store)["wasInformedBy"] == 5
 
-    # Once more is safe: there is nothing left to put back.
+    # A second run is safe: nothing is left to replay.
     stood = contents_of_application(ledger.store)
     again = replay(ledger, "from-spec", spec, "--run", "--confirm")
     assert (again.code, again.json["state"], again.json["replayed"]) == (0, "done", 0)
@@ -132,7 +132,7 @@ def test_objects_that_were_missing_are_catalogued_by_commands_alone(ledger_url: 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a selection can say of these records
+# Filters
 
 
 @pytest.fixture
@@ -248,14 +248,14 @@ def test_records_without_attempts_left_are_skipped_and_counted(ledger: Ledger, s
             assert (row["status"], row["attempts"]) == ("failed", DECLARED.max_attempts + n)
             assert replay(ledger, "run", *chosen, "--confirm").json["replayed"] == 1
             assert stubborn.run_until_idle() == 1
-    # Its last chance was the last: it is out of every flow, and no selection brings it back.
+    # Without attempts left, it is quarantined, and no selection includes it.
     assert [row["status"] for row in records(ledger)] == ["quarantined"]
     assert replay(ledger, "run", *chosen, "--confirm").json["replayed"] == 0
     chosen += ("--status", "failed,quarantined")
     refused = replay(ledger, "run", *chosen, "--confirm")
     assert (refused.code, refused.json["context"]["guard_type"]) == (3, "attempts_exceeded")
 
-    # Beside others it is passed over, and said to be.
+    # Among others it is skipped and counted.
     admit(ledger.store, [notice(ledger.store, 4)], shipped())
     ledger.run_until_idle()
     source.down = False

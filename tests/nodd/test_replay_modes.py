@@ -102,7 +102,7 @@ def test_a_succeeded_unit_is_replaced_by_a_later_version_in_the_same_item_and_re
         later.run_until_idle()  # declares what it does
         done = replay(ledger, "run", *REPAIR, "--status", "succeeded").json
         assert (done["replayed"], done["state"]) == (2, "done")
-        # Until it is done, the record says what it said.
+        # Until it is done, the record is unchanged.
         assert records(ledger) == first
         assert later.run_until_idle() == 2
         again = replay(ledger, "run", *REPAIR, "--status", "succeeded").json
@@ -121,7 +121,7 @@ def test_a_succeeded_unit_is_replaced_by_a_later_version_in_the_same_item_and_re
         shown = replay(ledger, "inspect", new["wal_id"], "--show-fields", "replaces").json
         assert (shown["job_id"], shown["replaces"]) == (new["ext_job_id"], old["ext_job_id"])
 
-    # New provenance, linked to what stood, and no edge twice.
+    # New provenance, linked to the existing one, and no edge twice.
     added = kinds(ledger.store) - before
     assert added == {"activity": 2, "wasInformedBy": 2, "used": 2, "openlineage": 2}
     assert before - kinds(ledger.store) == Counter()
@@ -158,7 +158,7 @@ def test_a_quarantined_unit_is_replaced_once_its_object_is_corrected(
         old["wal_id"], "succeeded", 2, "created",
     )  # fmt: skip
     assert items(ledger.store) == undisturbed(ledger, tmp_path, range(3, 4))[0]
-    # What it failed with is not forgotten.
+    # The former error stays in the record.
     kept = ("last_error_code", "last_error_message")
     assert [new[name] for name in kept] == [old[name] for name in kept] == [
         "integrity_size_too_small", "Quarantine: size too small",

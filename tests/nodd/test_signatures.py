@@ -1,4 +1,4 @@
-"""The signatures of SNS: only what a topic has signed is believed, and certificates come from SNS alone."""
+"""The signatures of SNS: only signed messages are accepted, and certificates come from SNS alone."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def signed(
 
 
 class Certificates:
-    """What is at each address, and how often it was asked for."""
+    """The content of each address, and the requests for it."""
 
     def __init__(self, data: bytes = CERTIFICATE) -> None:
         self.data = data
@@ -194,7 +194,7 @@ def test_an_invalid_certificate_is_refused(data: bytes, code: str) -> None:
     problem = signatures.problem_of(json.dumps(signed("x")))
     assert problem is not None
     assert problem.code == code
-    certificates.data = CERTIFICATE  # what was bad is not remembered, unless it is a certificate for another key
+    certificates.data = CERTIFICATE  # a bad answer is not cached, unless it is a certificate for another key
     later = signatures.problem_of(json.dumps(signed("x")))
     assert (later is None) == (code == "certificate_expired" or data[:1] != b"-")
 

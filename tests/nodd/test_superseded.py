@@ -1,4 +1,4 @@
-"""What `explain` says of a unit: the true cause, and a next command that can help."""
+"""`explain` of a unit: the true cause, and a next command that can help."""
 
 from __future__ import annotations
 

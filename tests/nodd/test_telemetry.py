@@ -82,7 +82,7 @@ NOT_PRODUCED = ("energy_kwh_total", "carbon_gco2e_total", "watermark_lag_seconds
 
 
 class Scope:
-    """A ledger that is watched, and what was told of it."""
+    """A ledger with telemetry, and the values that it reported."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.reader, self.exporter = InMemoryMetricReader(), InMemorySpanExporter()
@@ -124,7 +124,7 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 
 @pytest.fixture
 def bare(ledger: Ledger) -> Iterator[Scope]:
-    """Somebody who watches the ledger."""
+    """Telemetry of the ledger."""
     scope = Scope(ledger)
     yield scope
     scope.reporter.close()
@@ -380,7 +380,7 @@ def test_a_replay_that_a_guard_refuses_is_counted(ledger: Ledger, scope: Scope) 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Spans, and what must not be told
+# Spans, and values that must not be reported
 
 
 @pytest.mark.req("K-61", "K-62")

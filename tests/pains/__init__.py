@@ -1,1 +1,1 @@
-"""What hurts the users of other job systems, one test or more for each pain, on both databases."""
+"""Known problems of other job systems, one test or more for each, on both databases."""

@@ -1,4 +1,4 @@
-"""Pain 1: recovery loses a race or swallows a passing database error, and work stays where it is for ever."""
+"""Pain 1: recovery loses a race or swallows a passing database error, and work is never recovered."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_many_recoveries_at_once_end_every_attempt_once(ledger_url: str, monkeyp
             thread.start()
         for thread in threads:
             thread.join()
-        # One that met only rows that others held may end early; what it passed over is theirs, or is found next time.
+        # One that met only rows that others held may end early; the skipped rows are theirs, or are found next time.
         reports.append(recover(first, actor="reaper"))
         assert sum(report.reopened for report in reports) == 150
         assert sum(report.recovered for report in reports) == 150

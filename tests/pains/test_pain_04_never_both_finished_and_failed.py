@@ -31,7 +31,7 @@ ROUNDS = 100
 def test_completion_and_expiry_at_the_edge_of_a_lease_have_one_winner(ledger_url: str) -> None:
     print(f"seed {SEED}")
     chance = random.Random(SEED)
-    # The worker's clock is behind the reaper's: in each round one thinks that it may, and the other too.
+    # The worker's clock is behind the reaper's: in each round both believe that they may write.
     behind, ahead = VirtualClock(), VirtualClock()
     with (
         Ledger(ledger_url, world=World(clock=behind)) as holder,
@@ -53,7 +53,7 @@ def test_completion_and_expiry_at_the_edge_of_a_lease_have_one_winner(ledger_url
             ahead.advance(10)
             line = threading.Barrier(2)
 
-            # A head start for one side or the other, and often for none: the two meet at every point of their way.
+            # A head start for one side or the other, and often for none: they collide at every point.
             head_start_s = chance.uniform(-0.006, 0.006)
 
             def reap(line: threading.Barrier = line, pause_s: float = max(0, head_start_s)) -> None:

@@ -1,4 +1,4 @@
-"""Pain 7: a worker that boots again under its old name hides what its former self left behind."""
+"""Pain 7: a worker that boots again under its old name hides the jobs of its former boot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pain 15: a record of work in progress blocks its key for ever, or lets go of it while the work still runs."""
+"""Pain 15: a record of work in progress blocks its key for ever, or frees it while the work still runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not used costs nothing: plain work runs the same statements, writes no row of flow and imports none of it."""
+"""Unused features cost nothing: plain work runs the same statements, writes no row of flow and imports none of it."""
 
 from __future__ import annotations
 

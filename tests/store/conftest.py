@@ -76,7 +76,7 @@ def sqlite_ledger(sqlite_url: str, sqlite_original: Path) -> str:
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
 def verbs(request: pytest.FixtureRequest) -> Iterator[Verbs]:
     """The verbs of a ledger of each kind in turn; it knows the operations noop, echo and thumbnail."""
-    # Asked for by name, so that the server starts only for the tests that use it.
+    # Requested by name, so that the server starts only for the tests that use it.
     url: str = request.getfixturevalue({"sqlite": "sqlite_ledger", "postgres": "pg_ledger"}[request.param])
     clock = VirtualClock()
     with open_store(url, clock) as store:

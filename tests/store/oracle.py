@@ -1,7 +1,7 @@
-"""A ledger in plain Python: what the store's verbs should do, told again in another way.
+"""A ledger in plain Python: what the store's verbs should do, implemented a second time.
 
 Invariants: it never asks the code under test what is right: no machine, no `decide`, no SQL. Where the store is free to
-choose (ids, which of equals goes first) the oracle is told the choice and checks that it was a permitted one.
+choose (ids, which of equals goes first) the oracle gets the choice and checks that it was permitted.
 """
 
 from __future__ import annotations
@@ -158,13 +158,13 @@ class Oracle:
     # -- working ------------------------------------------------------------------------------------------------------
 
     def held(self, exec_id: int, token: int) -> bool:
-        """Tell whether a worker that shows this token may still write to the execution."""
+        """Return whether a worker with this token may still write to the execution."""
         execution = self.executions[exec_id]
         live = execution["lease_expires_at"] > self.clock()
         return bool(token == execution["lease_token"] and execution["status"] in OPEN and live)
 
     def work(self, verb: str, exec_id: int, token: int, actor: str, **given: Any) -> bool:
-        """Do what a worker or the reaper asks, and tell whether it was accepted."""
+        """Apply a command of a worker or the reaper, and return whether it was accepted."""
         execution = self.executions[exec_id]
         status = execution["status"]
         expired = execution["lease_expires_at"] <= self.clock()
@@ -250,7 +250,7 @@ class Oracle:
             self._job_moves(job, ["failed", "quarantined"], "quarantine", actor, "lease_expired")
 
     def expired(self) -> list[int]:
-        """Return the open executions whose lease is over."""
+        """Return the open executions whose lease has expired."""
         return [
             exec_id
             for exec_id, execution in self.executions.items()
@@ -272,7 +272,7 @@ class Oracle:
     # -- ruling -------------------------------------------------------------------------------------------------------
 
     def rule(self, verb: str, job_id: int, version: int, actor: str, **given: Any) -> str:
-        """Do what an operator asks; answer `moved`, `no-op` or `refused`."""
+        """Apply a ruling of an operator; return `moved`, `no-op` or `refused`."""
         job = self.jobs[job_id]
         state = job["state"]
         if verb in ("retry", "replay"):
@@ -303,7 +303,7 @@ class Oracle:
         return "moved"
 
     def release(self, job_id: int, grant_id: int, actor: str, reason: str, run_at: datetime | None) -> None:
-        """Use a grant up and release a quarantined job."""
+        """Consume a grant and release a quarantined job."""
         job = self.jobs[job_id]
         assert job["state"] == "quarantined"
         job["run_at"] = run_at or job["run_at"]

@@ -1,4 +1,4 @@
-"""What cannot be opened or taken: a typed error with a code, a next step and an exit code, and nothing is written."""
+"""Refused ledgers and values: a typed error with a code, a next step and an exit code, and nothing is written."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_a_schema_whose_history_was_changed(opener: Opener, ledger_url: str) -> 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What may not be written. Root may write everything, so a child that is nobody tries.
+# What may not be written. Root may write everything, so a child without privileges tries.
 
 TRY = """
 import json, os, sys, tempfile
@@ -470,7 +470,7 @@ UNSTORABLE: dict[str, dict[str, Any]] = {
 def test_a_submission_that_a_database_could_not_hold_cannot_be_made(name: str) -> None:
     with pytest.raises(InputError) as caught:
         Submission(operation="noop", payload="{}", **UNSTORABLE[name])
-    # The ledger has always called these two by the code of a wrong argument; now the store says the same.
+    # These two have the code of a wrong argument, as in the ledger's API.
     code = "arguments_invalid" if name in ("an empty key", "a time without a zone") else "bad_input"
     assert (caught.value.code, caught.value.exit_code) == (code, 2)
 
@@ -491,7 +491,7 @@ def test_a_job_that_replaces_one_that_does_not_exist(verbs: Verbs) -> None:
 
 
 def test_a_drivers_error_never_leaves_the_store(verbs: Verbs) -> None:
-    """What the checks above would have let through: the database refuses it, and says so in Holdfast's words."""
+    """A value that passes the checks above is refused by the database, as an error of Holdfast."""
     shape = '[["noop", "1", "c", "q", 5, 5, 1180591620717411303424, null, null]]'
     params = {
         "rows": '[[0, "{}", "digest", null]]', "shapes": shape, "after": 0,

@@ -134,7 +134,7 @@ def test_a_claim_takes_jobs_of_the_named_queues_only(verbs: Verbs) -> None:
 
 @pytest.mark.parametrize("queues", [("red", "blue"), ("blue", "red")])
 def test_priority_counts_across_queues(verbs: Verbs, queues: tuple[str, ...]) -> None:
-    """Also where one queue has all the high lanes: the other's best job waits for the first one's worst."""
+    """Also if one queue has all the high priorities: the other queue's jobs wait."""
     jobs = [verbs.submit(queue=queue, priority=at) for at, queue in enumerate(["blue"] * 3 + ["red"] * 3)]
     assert claimed(verbs.claim(4, queues=queues)) == jobs[:1:-1]
     assert claimed(verbs.claim(4, queues=queues)) == jobs[1::-1]
@@ -237,7 +237,7 @@ def test_only_a_pending_job_is_claimed(verbs: Verbs, state: JobState) -> None:
 
 
 def test_a_claim_returns_what_it_stored(ledger_url: str) -> None:
-    """By the real clocks: each statement may read another moment, and the answer must not show it."""
+    """By the real clocks: each statement may read another moment, and the answer must be consistent."""
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
             transaction.jobs.submit([Submission(operation="noop", payload="{}")] * 2, actor="client-1")

@@ -1,4 +1,4 @@
-"""Many processes on one ledger: every job once, a share for everybody, no lock seen, and death leaves nothing."""
+"""Many processes on one ledger: every job once, a share for each, no lock error, and a kill leaves nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROCESSES = 4
 
 @contextmanager
 def children(mode: str, url: str, options: list[dict[str, Any]]) -> Iterator[list[Child]]:
-    """Yield processes that have the ledger open and wait to be told to go."""
+    """Yield processes that have the ledger open and wait for the start."""
     with ExitStack() as stack:
         started = [stack.enter_context(Child(mode, url, **each)) for each in options]
         assert [child.says() for child in started] == ["ready"] * len(started)
@@ -72,7 +72,7 @@ def test_four_processes_claim_each_job_once_and_share_the_work(ledger_url: str) 
 
 @pytest.mark.req("G-17")
 def test_a_foreign_writer_only_delays(sqlite_url: str) -> None:
-    """A shell that knows no turnstile holds SQLite's own lock: the ledger's processes wait for it, and none fails."""
+    """A foreign client holds SQLite's own lock: the ledger's processes wait for it, and none fails."""
     submit(sqlite_url, 200)
     path = sqlite_url.removeprefix("sqlite:///")
     with claimers(sqlite_url) as started:
@@ -123,7 +123,7 @@ def test_processes_that_make_the_same_ledger_at_once_make_one(ledger_url: str) -
 
 @pytest.mark.req("G-10", "G-11")
 def test_of_many_rulings_on_the_same_jobs_one_wins_each(verbs: Verbs) -> None:
-    """Batches in opposite orders: nobody may wait for a row that waits for him."""
+    """Batches in opposite orders: no deadlock."""
     if verbs.store.dialect == "postgres":
         # The plan of a large table, which locks rows in the order that the batch names them.
         with verbs.store.transaction() as transaction:

@@ -27,7 +27,7 @@ def deltas(verbs: Verbs) -> Counter[tuple[str, str, str | None, str]]:
 
 
 def test_each_move_leaves_one_delta_from_end_to_end(verbs: Verbs) -> None:
-    """A path of two edges is one delta: nobody was ever seen in the middle."""
+    """A path of two edges is one delta: the state in between is not counted."""
     for _ in range(3):
         verbs.submit()
     verbs.submit(operation="echo", queue="red")

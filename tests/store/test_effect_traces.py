@@ -1,4 +1,4 @@
-"""What an effect leaves behind: nothing on the session that the ledger uses again, nothing in the ledger's tables."""
+"""An effect leaves nothing on the session that the ledger uses again, and nothing in the ledger's tables."""
 
 from __future__ import annotations
 

@@ -420,7 +420,7 @@ def test_a_switch_is_lifted_exactly_when_decide_would_lift_it(verbs: Verbs, monk
 
 
 def test_structs_compare_by_every_field() -> None:
-    """What these tests rest on: two moves are equal only if every field is."""
+    """These tests rely on this: two moves are equal only if every field is."""
     move = Move(token=1)
     for field in msgspec.structs.fields(Move):
         assert changed(move, **{field.name: "other"}) != move

@@ -122,7 +122,7 @@ def test_a_job_must_be_within_all_its_limits(verbs: Verbs) -> None:
 
 
 def test_room_that_a_parked_job_cannot_use_goes_to_the_next(verbs: Verbs) -> None:
-    """The job that a slot of its key is for may not run for another limit: the slot must not be lost with it."""
+    """A job with a free slot of its key may be held by another limit: the slot must not be lost."""
     limit(verbs, "operation:echo", Limit(running=1))
     limit(verbs, "queue:slow", Limit(running=1))
     [blocker] = verbs.submit_all([Submission(operation="thumbnail", payload="{}", queue="slow")])
@@ -218,7 +218,7 @@ def test_a_sweep_frees_slots_that_a_crash_left(verbs: Verbs) -> None:
     jobs = submit(verbs, [1, 2])
     [first] = verbs.claim(10)
     verbs.claim(10)
-    verbs.store.limited = False  # a process that has not heard of the limit ends it
+    verbs.store.limited = False  # a process that does not know the limit ends it
     complete(verbs, first)
     verbs.store.limited = True
     assert held(verbs) == {"queue:default": [jobs[0]]}

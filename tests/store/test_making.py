@@ -1,4 +1,4 @@
-"""Many who make the same new file at once make one ledger, and none of them is told that it is locked."""
+"""Many processes that create the same file at once make one ledger, and none gets a lock error."""
 
 import shutil
 import tempfile

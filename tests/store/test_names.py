@@ -1,4 +1,4 @@
-"""Names that one of the databases could not hold are refused by both, and what was never committed is not believed."""
+"""Names that one of the databases could not hold are refused by both, and an uncommitted operation is unknown."""
 
 import pytest
 from msgspec.structs import replace

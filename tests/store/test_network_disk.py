@@ -1,4 +1,4 @@
-"""A ledger on a network file system is refused where that can be told."""
+"""A ledger on a network file system is refused where the system shows its type."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Parked jobs: pending, and seen by no claim until what holds them back lets them go."""
+"""Parked jobs: pending, and seen by no claim until their limit lets them go."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ if PGBOUNCER is not None:  # where it is not installed, the end of the run says 
                 watch.close()
 
 
-# -- everywhere: a connection whose server process is not the one that the client was told -----------------------------
+# -- everywhere: a connection with another server process than the client's -----------------------------
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ FITTING = {
 }
 # One history that takes every event, so that none is left to chance.
 TOUR = [
-    ("work", 0, 4, True, 0),  # give the first job back
+    ("work", 0, 4, True, 0),  # return the first job
     ("claim", 0, 0, True, 0),
     ("work", 0, 2, True, 0),  # fail with a retry
     ("claim", 0, 0, True, 0),
@@ -68,7 +68,7 @@ TOUR = [
 
 
 class History:
-    """Takes steps on one ledger; what is refused is refused, and the history goes on."""
+    """Takes steps on one ledger; a refused step changes nothing."""
 
     def __init__(self, verbs: Verbs) -> None:
         self.verbs = verbs

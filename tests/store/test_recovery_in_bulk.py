@@ -1,4 +1,4 @@
-"""Expired leases, ended many at once: what is written is what `decide` says of each, and what needs a look is left."""
+"""Expired leases, ended many at once: the rows are those that `decide` makes for each; special cases are left to it."""
 
 from __future__ import annotations
 

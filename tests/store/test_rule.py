@@ -73,7 +73,7 @@ def test_an_unknown_replay_reason_is_refused(verbs: Verbs) -> None:
 
 @pytest.mark.req("K-14", "X-06")
 def test_a_job_without_attempts_left_is_not_retried(verbs: Verbs) -> None:
-    """By its verbs a job at the sum of its budgets is quarantined at once; the guard holds all the same."""
+    """By its verbs a job at the sum of its budgets is quarantined at once; the guard is tested too."""
     job = verbs.job_in(JobState.FAILED, max_attempts=1, replay_attempts=1)
     assert isinstance(verbs.rule(job, Retry()), Move)
     attempt = verbs.claim_one()
@@ -263,7 +263,7 @@ def test_one_refused_ruling_lets_the_others_through(verbs: Verbs) -> None:
 
 
 def test_one_job_twice_in_a_batch_is_refused_as_a_defect(verbs: Verbs) -> None:
-    """One row cannot take two moves of one statement: better no answer than two answers of which one is a lie."""
+    """One row cannot take two moves of one statement: an error is better than two answers of which one is wrong."""
     job = verbs.job_in(JobState.FAILED)
     before = verbs.everything()
     with pytest.raises(BrokenError):

@@ -1,4 +1,4 @@
-"""What retention may empty: jobs that have ended, and ended before the given time, whatever list it comes with."""
+"""Retention empties only jobs that ended before the given time, whatever list of ids it gets."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 )
                 given |= {"permanent": how == "permanent", "cancelled": how == "cancelled"}
             else:
-                # What the reaper does, asked for by hand: it shows no token, and the lease must be over.
+                # A command of the reaper: it has no token, and the lease must have expired.
                 committed = self.oracle.executions[exec_id]["status"] in ("COMMITTED", "DONE")
                 command, given = (Finish() if committed else Expire(at)), {"retry_at": at}
             wanted[exec_id] = verb, token, command, given
@@ -313,7 +313,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.oracle.granted(given, "approver-1")
         command = Release(OPERATOR, "mended", grant.grant_id)
         if job.state != "quarantined":
-            # Refused, or a no-op: then the grant must not be used up, so the caller gives the transaction up.
+            # Refused, or a no-op: then the grant must not be consumed, so the caller rolls back.
             with self.verbs.undone() as transaction:
                 transaction.grants.move(grant, GrantEvent("consume", OPERATOR), move_id="m")
                 [answer] = transaction.rulings.rule(

@@ -71,7 +71,7 @@ def test_a_statement_equal_in_both_dialects_is_shared() -> None:
 @pytest.mark.parametrize("name", statements("sqlite"))
 def test_a_statement_takes_the_same_parameters(name: str) -> None:
     sqlite, postgres = (parameters(dialect, name) for dialect in DIALECTS)
-    # SQLite is always told the time; PostgreSQL may ask its own clock, but is told too where a test moves it.
+    # SQLite always gets the time as a parameter; PostgreSQL uses its own clock, or a parameter in tests.
     assert sqlite == postgres
 
 

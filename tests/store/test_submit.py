@@ -177,7 +177,7 @@ def test_without_a_key_there_is_no_dedupe(verbs: Verbs) -> None:
 
 
 def test_answers_are_in_the_order_of_the_submissions(verbs: Verbs) -> None:
-    """Keys are written in one order for all, and rows without a key after them: neither may show."""
+    """Keys are written in one order for all, and rows without a key after them: answers keep the order of the batch."""
     draw = random.Random(2)
     batch = [
         Submission(operation="noop", payload=f"[{n}]", client="web", key=None if n % 3 == 0 else f"k{97 * n % 50:02}")

@@ -1,4 +1,4 @@
-"""Time: UTC in one format, compared as what it is; a clock that steps back breaks nothing; leases have one clock."""
+"""Time: UTC in one format, compared as times; a clock that steps back breaks nothing; leases have one clock."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_without_a_clock_of_its_own_a_store_keeps_real_time(ledger_url: str) -> 
 
 @pytest.mark.req("M-06", "G-13")
 def test_the_databases_clock_decides_about_leases_on_postgresql(new_postgres_ledger: str) -> None:
-    """A worker whose clock is an hour slow believes in its lease; the statement asks the server's clock and refuses."""
+    """By the slow clock of a worker its lease is live; the statement uses the server's clock and refuses."""
     with create_store(new_postgres_ledger) as store:
         assert isinstance(store, PostgresStore)
         with store.transaction() as transaction:

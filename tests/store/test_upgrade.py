@@ -1,4 +1,4 @@
-"""A ledger of schema version 1 is upgraded: nothing of it is lost, it is what a new ledger is, and work goes on."""
+"""A ledger of schema version 1 is upgraded: no row is lost, its schema is that of a new ledger, and work continues."""
 
 from __future__ import annotations
 

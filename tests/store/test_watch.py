@@ -1,4 +1,4 @@
-"""Noticing the writes of other processes: what a sleeping worker is woken by."""
+"""Watching the writes of other processes: what wakes a sleeping worker."""
 
 from __future__ import annotations
 

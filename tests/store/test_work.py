@@ -184,7 +184,7 @@ def test_fail_with_a_retry_goes_through_failed_back_to_pending(verbs: Verbs) -> 
 
 
 @pytest.mark.req("K-13", "M-05", "X-06")
-@pytest.mark.parametrize("asks", [True, False], ids=["retries are spent", "no retry was asked for"])
+@pytest.mark.parametrize("asks", [True, False], ids=["no retries left", "no retry requested"])
 def test_fail_without_a_retry_rests_in_failed(verbs: Verbs, asks: bool) -> None:
     verbs.submit(max_attempts=1 if asks else 5)
     before = verbs.claim_one()
@@ -498,7 +498,7 @@ def test_an_ended_execution_is_refused(verbs: Verbs, end: str) -> None:
 @pytest.mark.req("G-10", "G-11", "G-12")
 @pytest.mark.parametrize("end", ENDS)
 def test_a_record_that_moved_on_since_it_was_read_is_refused_by_the_row_count(verbs: Verbs, end: str) -> None:
-    """The caller still believes that it holds a running execution; the WHERE knows better, and no row is journalled."""
+    """The caller still believes that it holds a running execution; the WHERE refuses, and no row is journalled."""
     verbs.submit()
     stale = verbs.claim_one()
     verbs.work(stale, ENDS[end](stale, token(stale)))
@@ -581,7 +581,7 @@ def test_a_late_holder_loses_to_the_second_execution(verbs: Verbs) -> None:
     assert (a.job.job_id, b.job.job_id, b.execution.attempt) == (job_id, job_id, 2)
     verbs.clock.advance(1)
     assert refusal(verbs.work(a, Complete(token(a), '"A"'))) == "lease_expired"
-    # A's own clock may stand still: the decision would then be made, and the WHERE refuses it.
+    # A's own clock may stand still: `decide` would then accept, and the WHERE refuses.
     verbs.clock.jump_to(verbs.clock.after(-2))
     assert refusal(verbs.work(a, Complete(token(a), '"A"'))) == "lease_lost"
     verbs.clock.advance(2)
@@ -660,7 +660,7 @@ def test_results_of_a_batch_stay_with_their_jobs(verbs: Verbs) -> None:
 
 
 def test_one_execution_twice_in_a_batch_is_refused_as_a_defect(verbs: Verbs) -> None:
-    """One row cannot take two moves of one statement: better no answer than two answers of which one is a lie."""
+    """One row cannot take two moves of one statement: an error is better than two answers of which one is wrong."""
     verbs.submit()
     attempt = verbs.claim_one()
     before = verbs.everything()

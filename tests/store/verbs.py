@@ -126,7 +126,7 @@ class Verbs:
             grant_id = transaction.grants.request(
                 action="release",
                 target=f"job/{target}",
-                scope=f"one job, asked for {next(self._grant_numbers)} times",
+                scope=f"one job, requested {next(self._grant_numbers)} times",
                 actor=OPERATOR,
                 reason="it was mended",
                 expires_at=self.clock.after(seconds),

@@ -80,7 +80,7 @@ def _lines(path: Path) -> str:
 
 
 def _move_ids(line: Any) -> list[str]:
-    """Return the id of the move that a line tells of, if it is a row of a table that has one."""
+    """Return the move id of a line, if it is a row of a table that has one."""
     if isinstance(line, dict) and "execution" in line:
         return [line["execution"][MOVE]]
     table, row = (line[0], line[1:]) if isinstance(line, list) else ("journal", line.get("journal"))

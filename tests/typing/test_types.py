@@ -1,4 +1,4 @@
-"""A type checker proves the types: what is used well passes, and every misuse is found on its own line."""
+"""A type checker proves the types: correct use passes, and every misuse is found on its own line."""
 
 from __future__ import annotations
 
