@@ -24,7 +24,7 @@ from holdfast.store.postgres.connection import NOTIFY_TEXT
 from holdfast.store.sqlite import watch as sqlite_watch
 from holdfast.store.sqlite.poll import PERIOD_S
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Watch
+from holdfast.store.watch import Watch
 
 PATIENCE_S = 20.0
 

@@ -21,6 +21,7 @@ from holdfast.store.transaction import Reading, Transaction
 
 if TYPE_CHECKING:
     from holdfast.store.upkeep import Upkeep
+    from holdfast.store.watch import Watch
 
 logger = logging.getLogger("holdfast")
 
@@ -32,24 +33,6 @@ Connection = TypeVar("Connection")
 def host_clock() -> datetime:
     """Return the host's time, in UTC."""
     return datetime.now(UTC)
-
-
-class Watch(ABC):
-    """Notices writes of other processes, for a thread that sleeps."""
-
-    period_s: float | None = None  # call `changed` so often; None: when `fileno` is readable
-
-    @abstractmethod
-    def fileno(self) -> int | None:
-        """Return what becomes readable at a change; None if there is no such thing now."""
-
-    @abstractmethod
-    def changed(self) -> bool:
-        """Return whether something may have changed since the last call."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop watching."""
 
 
 class Store(ABC, Generic[Connection]):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.store.store import Watch
+    from holdfast.store.watch import Watch
 
 
 class Bell:

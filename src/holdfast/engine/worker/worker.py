@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.engine.upkeep.duties import Duty, Periods
     from holdfast.engine.worker.second import EffectConnection, SecondConnection
     from holdfast.engine.worker.some_slots import Slots
-    from holdfast.store.store import Watch
+    from holdfast.store.watch import Watch
 
 logger = logging.getLogger("holdfast")
 

@@ -23,7 +23,7 @@ from psycopg.pq import TransactionStatus
 
 from holdfast.core.errors import ConfigurationError
 from holdfast.store.configuration import configuration
-from holdfast.store.store import Watch
+from holdfast.store.watch import Watch
 
 logger = logging.getLogger("holdfast")
 

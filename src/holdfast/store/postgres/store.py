@@ -53,8 +53,9 @@ from holdfast.store.postgres.turn import TURN, turn_text
 from holdfast.store.postgres.watch import ListenWatch
 from holdfast.store.requests import Effect
 from holdfast.store.statements import statements
-from holdfast.store.store import Clock, Params, Watch
+from holdfast.store.store import Clock, Params
 from holdfast.store.transaction import Reading, Transaction
+from holdfast.store.watch import Watch
 
 if TYPE_CHECKING:
     from holdfast.store.upkeep import Upkeep

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast.core.errors import StoreError
-from holdfast.store.store import Watch
+from holdfast.store.watch import Watch
 
 RETRY_S = 0.5
 

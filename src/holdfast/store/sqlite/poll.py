@@ -5,7 +5,7 @@ Invariants: the watch opens no file, because closing one would drop the locks th
 
 from pathlib import Path
 
-from holdfast.store.store import Watch
+from holdfast.store.watch import Watch
 
 PERIOD_S = 0.003
 

@@ -29,13 +29,13 @@ from holdfast.store.requests import Effect
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.identity import LOG_BYTES_MAX, LedgerFiles
 from holdfast.store.sqlite.turnstile import Turnstile
-from holdfast.store.sqlite.watch import log_watch
 from holdfast.store.statements import encoded, generated, statements
-from holdfast.store.store import Clock, Params, Store, Watch, host_clock
+from holdfast.store.store import Clock, Params, Store, host_clock
 from holdfast.store.transaction import Reading, Transaction
 
 if TYPE_CHECKING:
     from holdfast.store.upkeep import Upkeep
+    from holdfast.store.watch import Watch
 
 SQLITE_OLDEST = (3, 40, 0)
 CHECKPOINT_PAGES = 4000  # a write-ahead log of 16 MiB
@@ -142,6 +142,8 @@ class SqliteStore(Store[sqlite3.Connection]):
         return datetime.fromisoformat(cast("str", value))
 
     def watch(self) -> Watch:
+        from holdfast.store.sqlite.watch import log_watch  # noqa: PLC0415 - only where a worker waits for work
+
         return log_watch(self.path)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast.store.store import Watch
+from holdfast.store.watch import Watch
 
 IN_MODIFY = 2
 
