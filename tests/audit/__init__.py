@@ -1,1 +1,1 @@
-"""What checks: seals, invariants, repair, what was at a time, and snapshots."""
+"""Tests of checks: seals, invariants, repair, the ledger at an earlier time, and snapshots."""

@@ -1,1 +1,1 @@
-"""What checks: seals, invariants, repair, what was at a time, and snapshots."""
+"""Checks: seals, invariants, repair, the ledger at an earlier time, and snapshots."""

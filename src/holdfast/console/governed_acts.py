@@ -32,7 +32,7 @@ from holdfast.governance.replay.replay import DryRun, ReplayReport
 
 logger = logging.getLogger("holdfast")
 
-START_S = 30.0  # how long an act waits for the first batch of a run; the run goes on in any case
+START_S = 30.0  # how long an act waits for the first batch of a run; the run continues in any case
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def run_replay(
     total: int,
     grant_id: int | None = None,
 ) -> str:
-    """Begin the replay that a dry run showed, and return the id of its run, which goes on in a thread.
+    """Begin the replay that a dry run showed, and return the id of its run, which continues in a thread.
 
     Raise PlanStaleError if the dry run would show other jobs now, ReplayGuardError or AuthorityError if it may not run.
     """
@@ -231,7 +231,7 @@ def request_grant(console: Console, caller: Caller, request: GrantRequest) -> Gr
 def approve_grant(
     console: Console, caller: Caller, grant_id: int, *, reason: str, password: str, address: str = ""
 ) -> Grant:
-    """Approve a draft as a person, with the password; raise ApprovalError for one's own, or for a token.
+    """Approve a draft as a person, with the password; raise ApprovalError for the requester, or for a token.
 
     In prod, and for a person whose key is registered, the approval is signed with the key of the account.
     """

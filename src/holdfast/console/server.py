@@ -43,7 +43,7 @@ class PatientProtocol(H11Protocol):
 
 
 def server(app: Any, *, host: str, port: int, proxies: tuple[str, ...] = ()) -> uvicorn.Server:
-    """Return a server of an application; `proxies` are the addresses whose X-Forwarded-For is believed."""
+    """Return a server of an application; `proxies` are the addresses whose X-Forwarded-For is trusted."""
     config = uvicorn.Config(
         app,
         host=host,

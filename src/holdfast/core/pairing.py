@@ -1,6 +1,6 @@
 """Which events of a job and of its current attempt go together: the moves of the row that has both.
 
-Invariants: every path of EXECUTION is carried by an event of JOB, or stands alone; checked when this is imported.
+Invariants: every path of EXECUTION is carried by an event of JOB, or is in ALONE; checked when this is imported.
 """
 
 from collections.abc import Iterator

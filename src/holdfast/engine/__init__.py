@@ -1,1 +1,1 @@
-"""What moves: the ledger's front door, its committer, workers, reaper and retries. One file a duty."""
+"""The path of a job: the ledger's API, its committer, workers, reaper and retries."""

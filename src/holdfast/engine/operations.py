@@ -153,7 +153,7 @@ class Operation(Generic[P, R_co]):
 
     @property
     def version(self) -> str:
-        """The version of the protocol that the handler speaks."""
+        """The version of the protocol that the handler supports."""
         return self.declared.version
 
     @overload
@@ -212,7 +212,7 @@ class Operations:
     ) -> Callable[[Callable[Concatenate[Execution, P], R]], Operation[P, R]]:
         """Declare a handler as an operation. Its first parameter is the Execution; the rest are its arguments.
 
-        The same name may be declared again with another version: each job runs on a handler that speaks its own.
+        The same name may be declared again with another version: each job runs on a handler that supports its own.
         """
 
         @guarded

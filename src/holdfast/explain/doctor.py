@@ -48,7 +48,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 def diagnose(store: Store[Any]) -> Diagnosis:
-    """Look at a ledger and at what it stands on."""
+    """Look at a ledger, its disk, its clock and its server."""
     facts: dict[str, Any] = {
         "holdfast": version("holdfast"),
         "python": platform.python_version(),

@@ -164,7 +164,7 @@ def _existing(sns: Any, topic: str, queue_arn: str) -> str | None:
 
 
 def _widen(sns: Any, subscription: str, wanted: dict[str, str]) -> None:
-    """Let a subscription hear what it hears already and what a plan wants."""
+    """Widen the filter of a subscription to what a plan needs, in addition to what it lets through."""
     attributes = sns.get_subscription_attributes(SubscriptionArn=subscription)["Attributes"]
     joined = _joined_filter(attributes, wanted)
     # The scope first: a policy is checked against it.
@@ -180,7 +180,7 @@ def _joined_filter(current: Mapping[str, str], wanted: Mapping[str, str]) -> dic
     if not before or not after:
         return {"FilterPolicyScope": wanted.get("FilterPolicyScope", "MessageBody"), "FilterPolicy": "{}"}
     if current.get("FilterPolicyScope") != wanted.get("FilterPolicyScope"):
-        return dict(wanted)  # a filter of the wrong scope hears nothing
+        return dict(wanted)  # a filter of the wrong scope lets nothing through
     if "SiteID" in after:
         policy: dict[str, Any] = {"SiteID": sorted({*before.get("SiteID", ()), *after["SiteID"]})}
     else:

@@ -234,7 +234,7 @@ WRITTEN = (
         meaning="The database lets any client write a journal row.",
         patches=(
             Patch(ON_SQLITE, "_journal_triggers", "{again} OR (NOT ({known}) AND {NO_DOOR})", "{again}"),
-            Patch(ON_POSTGRES, "_by_hand", "(pg_trigger_depth() = 1 OR {untold})", "(1 = 0)"),
+            Patch(ON_POSTGRES, "_by_hand", "(pg_trigger_depth() = 1 OR {not_moved})", "(1 = 0)"),
         ),
         tests=(f"{REFUSALS}::test_a_journal_row_is_not_written_by_hand",),
         databases=BOTH,

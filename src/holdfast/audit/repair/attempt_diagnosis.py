@@ -86,7 +86,7 @@ class Verdict(NamedTuple):
 
     state: JobState
     status: ExecutionStatus | None
-    restart: bool  # the history begins anew
+    restart: bool  # the history begins again
     why: str
 
 

@@ -49,7 +49,7 @@ class Replays(Controller):
 
     @acts("/", status_code=202, summary="Run a replay")
     def run(self, console: ConsoleHere, caller: CallerHere, data: JSONBody[ReplayRunBody]) -> RunAnswer:
-        """Begin the replay that a dry run showed; it goes on after this answer."""
+        """Begin the replay that a dry run showed; it continues after this answer."""
         run_id = governed_acts.run_replay(
             console,
             caller,

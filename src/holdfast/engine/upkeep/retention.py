@@ -115,7 +115,7 @@ def policy_of(store: Store[Any]) -> Retention:
 
 
 def policy_to_change(store: Store[Any]) -> Retention:
-    """Return the policy that a change begins with: one that cannot be read is written anew, and drops nothing else."""
+    """Return the policy that a change begins with: one that cannot be read is replaced by one that drops nothing."""
     try:
         return policy_of(store)
     except _UnreadableError:

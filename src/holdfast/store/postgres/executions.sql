@@ -53,7 +53,7 @@ SELECT {job_columns}, j.lease_token, j.lease_expires_at
  ORDER BY j.priority DESC, j.run_at, j.job_id;
 
 -- name: claim_these
--- No SKIP LOCKED: who asks for one job wants to know whether it is to be had, so it waits and looks again.
+-- No SKIP LOCKED: a claim of one job must know whether that job can be claimed, so it waits and looks again.
 WITH
   t AS MATERIALIZED (SELECT coalesce(:now, statement_timestamp()) AS now),
   due AS MATERIALIZED (

@@ -1,7 +1,7 @@
 """The functions of the PostgreSQL triggers: the rules of `enforcement`, checked and journalled a statement at a time.
 
 Invariants: a function checks every row of a statement, and writes one journal row a move in the same transaction; every
-rule stands in a function body, whose text PostgreSQL keeps as it was given, so that opening a ledger can compare it.
+rule is in a function body, whose text PostgreSQL keeps as it was given, so that opening a ledger can compare it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -120,11 +120,13 @@ def _written(schema: str) -> str:
         f"WHEN '{machine}' THEN {laid_out(condition.format(schema=schema), 6)}"
         for machine, condition in lookups.items()
     )
-    untold = f"EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine\n      {moved}\n      ELSE false\n      END)"
+    not_moved = (
+        f"EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine\n      {moved}\n      ELSE false\n      END)"
+    )
     # Most rows are of jobs. Starting a query costs more with every look-up in it, so the others are in a second one.
     job = laid_out(f"(n.machine = '{JOB.name}' AND {lookups[JOB.name].format(schema=schema)})", 4)
     not_jobs = f"pg_trigger_depth() = 1 OR EXISTS (SELECT 1 FROM new_rows n WHERE NOT {job})"
-    return _by_hand(schema, untold).replace(
+    return _by_hand(schema, not_moved).replace(
         "BEGIN\n", f"BEGIN\n  IF NOT ({not_jobs}) THEN\n    RETURN NULL;\n  END IF;\n", 1
     )
 
@@ -134,9 +136,9 @@ def _aborted_written(schema: str) -> str:
     return _by_hand(schema, f"EXISTS (SELECT 1 FROM new_rows n WHERE NOT {laid_out(ended, 6)})")
 
 
-def _by_hand(schema: str, untold: str) -> str:
+def _by_hand(schema: str, not_moved: str) -> str:
     raised = _raised(Refusal.WRITTEN_BY_HAND, "TG_OP || ' of ' || TG_TABLE_NAME")
-    condition = f"(pg_trigger_depth() = 1 OR {untold})\n    AND {laid_out(_no_door(schema), 8)}"
+    condition = f"(pg_trigger_depth() = 1 OR {not_moved})\n    AND {laid_out(_no_door(schema), 8)}"
     return f"BEGIN\n  IF {condition} THEN\n    {raised}\n  END IF;\n  RETURN NULL;\nEND"
 
 
@@ -373,7 +375,7 @@ def _write(guarded: Guarded, schema: str, epoch: str, old: str | None, rows: str
 
 
 def _last(schema: str) -> str:
-    # What was noted under the door stands between its opening and its shutting.
+    # Notes of maintenance are journalled between its opening and its shutting.
     return (
         f"(SELECT coalesce(max(j.version), 0) + 1 FROM {schema}holdfast_journal j\n"
         "      WHERE j.machine = 'MAINTENANCE' AND j.subject = OLD.maintenance_id)"

@@ -141,7 +141,7 @@ def _any_row_after(connection: Any, partition: Partition, archived: "Seal") -> b
 
 
 def drop_partition(connection: Any, schema: str, name: str) -> bool:
-    """Drop a partition whose rows are archived: keep everybody out for that moment, or give up almost at once."""
+    """Drop a partition whose rows are archived: lock the journal for that moment, or give up almost at once."""
     connection.execute(f"SET LOCAL lock_timeout TO {LOCK_MS}")
     connection.execute("LOCK TABLE holdfast_journal IN ACCESS EXCLUSIVE MODE")
     if name not in [partition.name for partition in partitions(connection, schema)]:

@@ -43,7 +43,7 @@ SELECT {value_columns} FROM holdfast_values v JOIN holdfast_collections c ON c.c
    AND v.standing = 'in force' AND c.standing = 'in force';
 
 -- name: values_without_grant
--- What stands in the registry and was not admitted under a grant that was consumed.
+-- The values that were not admitted under a consumed grant.
 SELECT v.operation_code, v.protocol_version FROM holdfast_values v
   LEFT JOIN holdfast_grants g ON g.grant_id = v.grant_id AND g.state = 'consumed'
  WHERE g.grant_id IS NULL ORDER BY v.value_id LIMIT :n;

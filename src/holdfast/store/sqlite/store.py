@@ -305,7 +305,7 @@ def _triggers(epoch: int) -> dict[str, str]:
 
 
 def _triggers_of(connection: sqlite3.Connection) -> dict[str, str]:
-    """Return the text of every trigger that has one of our names, or stands on one of our tables."""
+    """Return the text of every trigger that has one of our names, or is on one of our tables."""
     rows = connection.execute("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
     return {
         name: sql

@@ -89,8 +89,8 @@ def _job_triggers(epoch: str) -> Iterator[str]:
     values = joint.aborted_values("OLD", "NEW", flag="{}")
     request = joint.request_values("NEW", epoch=epoch, xid="0", door=DOOR)
     body = f"  INSERT INTO holdfast_journal\n    ({joint.REQUEST_COLUMNS})\n  VALUES\n    ({request});\n"
-    asked = f"AFTER UPDATE OF cancel_asked_at ON {table}"
-    yield _writer(f"{table}_requested", asked, joint.made_request("OLD", "NEW"), body)
+    requested = f"AFTER UPDATE OF cancel_asked_at ON {table}"
+    yield _writer(f"{table}_requested", requested, joint.made_request("OLD", "NEW"), body)
     yield _writer(f"{table}_aborted", head, joint.ended("OLD", "NEW"), aborted.format(values))
 
 
@@ -309,8 +309,8 @@ def _kept(table: str, deleted: Refusal, replaced: str, changed: Violation) -> It
 
 def _kept_evidence() -> str:
     table = "holdfast_evidence"
-    stands = _there(table, ("run_id", "kind"), "voided_at IS NULL")
-    return f"{_there(table, ('evidence_id',))} OR (NEW.voided_at IS NULL AND {stands})"
+    valid = _there(table, ("run_id", "kind"), "voided_at IS NULL")
+    return f"{_there(table, ('evidence_id',))} OR (NEW.voided_at IS NULL AND {valid})"
 
 
 def _setting_triggers() -> Iterator[str]:
@@ -345,7 +345,7 @@ def _approver_triggers() -> Iterator[str]:
 
 def _door_triggers(epoch: str) -> Iterator[str]:
     table = "holdfast_maintenance"
-    # What was noted under the door stands between its opening and its shutting.
+    # Notes of maintenance are journalled between its opening and its shutting.
     last = (
         "(SELECT coalesce(max(version), 0) + 1 FROM holdfast_journal\n"
         "      WHERE machine = 'MAINTENANCE' AND subject = OLD.maintenance_id)"

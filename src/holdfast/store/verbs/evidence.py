@@ -181,7 +181,7 @@ class Evidence:
     def drift(self) -> list[str]:
         """Return what the ledger enforces otherwise than this Holdfast would."""
         found = drift(self._store, self._connection)
-        # Inside a transaction that writes, the door that stands open is its own.
+        # Inside a transaction that writes, an open door is its own.
         return [name for name in found if name != DOOR_OPEN or not isinstance(self._reading, Transaction)]
 
     def behind(self) -> list[tuple[str, int, int]]:
@@ -208,10 +208,10 @@ class Evidence:
         cases = []
         for row in rows:
             job, unreadable = _read_job(row[:-2], self._store.moment)
-            stands = (job.state, job.version, row[-1], job.created_at, job.updated_at)
+            stored = (job.state, job.version, row[-1], job.created_at, job.updated_at)
             edges = edges_of[job.job_id]
             own = [pair for pair in edges if pair[0].machine == JOB.name]
-            history = self._history(JOB, job.job_id, stands, own, unreadable)
+            history = self._history(JOB, job.job_id, stored, own, unreadable)
             steps = kept_steps(history.kept, (*edges, *lone.get(job.job_id, ())), whole=history.whole)
             tried = tuple(
                 sorted(
@@ -241,19 +241,19 @@ class Evidence:
         created_at = execution.created_at
         if own and begins == 1 and None not in (created_at, own[0][0].at) and own[0][0].at != created_at:
             created_at = claimed_late(own[0][0], created_at, job)
-        stands = (execution.status, execution.version, begins, created_at, execution.updated_at)
-        history = self._history(EXECUTION, execution.exec_id, stands, own, unreadable)
+        stored = (execution.status, execution.version, begins, created_at, execution.updated_at)
+        history = self._history(EXECUTION, execution.exec_id, stored, own, unreadable)
         return Tried(execution, history, Signature(*row[-4:]))
 
     def _history(
         self,
         machine: Machine,
         subject: int,
-        stands: Sequence[Any],
+        stored: Sequence[Any],
         rows: Sequence[Read],
         unreadable: tuple[str, ...],
     ) -> History:
-        state, version, history_from, created_at, updated_at = stands
+        state, version, history_from, created_at, updated_at = stored
         moment = self._store.moment
         if machine.name in _OTHERS:
             wrong = [
