@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast.nodd.statements import PACKAGE, statements
+from holdfast.nodd.statements import FOLDER, statements
 from holdfast.store.postgres.idioms import pyformat
 from holdfast.store.statements import gathered
 
@@ -21,8 +20,8 @@ def parameters(dialect: str, name: str) -> set[str]:
     return {found for part in statements(dialect)[name] for found in PARAMETER.findall(pyformat(part))}
 
 
-def sql_files(package: str) -> set[str]:
-    return {entry.name for entry in files(package).iterdir() if entry.name.endswith(".sql")}
+def sql_files(folder: Path) -> set[str]:
+    return {file.name for file in folder.glob("*.sql")}
 
 
 def test_both_dialects_have_the_same_statements() -> None:
@@ -30,11 +29,11 @@ def test_both_dialects_have_the_same_statements() -> None:
 
 
 def test_both_dialects_have_the_same_files() -> None:
-    assert sql_files(f"{PACKAGE}.sqlite") == sql_files(f"{PACKAGE}.postgres")
+    assert sql_files(FOLDER / "sqlite") == sql_files(FOLDER / "postgres")
 
 
 def test_a_statement_that_is_the_same_in_both_dialects_is_shared() -> None:
-    sqlite, postgres = (gathered(dialect, f"{PACKAGE}.{dialect}") for dialect in DIALECTS)
+    sqlite, postgres = (gathered(dialect, FOLDER / dialect) for dialect in DIALECTS)
     assert [name for name in sqlite if sqlite[name] == postgres[name]] == []
 
 

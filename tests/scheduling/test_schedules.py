@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def ticks(ledger: Ledger, name: str) -> list[tuple[str, str]]:
     return [(tick.tick_at.strftime("%d %H:%M"), tick.outcome) for tick in reversed(found)]
 
 
-def declared(ledger: Ledger, when: str = "0 * * * *", **settings: str) -> list[datetime]:
+def declared(ledger: Ledger, when: str = "0 * * * *", **settings: Any) -> list[datetime]:
     """Declare an operation on a schedule, and return the list that its attempts add their ticks to."""
     seen: list[datetime] = []
 
@@ -246,7 +247,7 @@ def test_old_ticks_are_forgotten(ledger: Ledger, clock: VirtualClock) -> None:
         ("@daily", {"name": "\n"}),
     ],
 )
-def test_a_bad_schedule_is_refused_where_it_is_declared(ledger: Ledger, when: str, settings: dict[str, str]) -> None:
+def test_a_bad_schedule_is_refused_where_it_is_declared(ledger: Ledger, when: str, settings: Any) -> None:
     @ledger.operation()
     def nothing(run: Execution) -> None:
         """Do nothing."""

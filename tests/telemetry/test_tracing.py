@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import SpanKind, get_current_span
 
-from holdfast import Execution, Ledger, Operations, RetryPolicy, Worker
+from holdfast import Call, Execution, Ledger, Operations, RetryPolicy, Worker
 from holdfast.store.verbs.traces import trace_of
 from holdfast.telemetry import Target, Telemetry, start
 from holdfast.telemetry.tracing import trace
@@ -50,9 +53,13 @@ class Spans:
         return [span for span in self._exporter.get_finished_spans() if span.name == name]
 
 
-def top_level(run: Execution, n: int) -> int:
-    """A handler that another process finds by its name."""
-    return 2 * n
+def top_level(run: Execution, n: int) -> dict[str, Any]:
+    """A handler that another process finds by its name; it returns the span in which it runs, and where that is."""
+    if n < 0:
+        raise ConnectionError("password=hunter2")
+    run.after_commit(Call(operation="noop", payload={}, queue="later"))
+    context = get_current_span().get_span_context()
+    return {"span": f"{context.span_id:016x}", "process": os.getpid()}
 
 
 @pytest.fixture
@@ -72,8 +79,9 @@ def span_id(span: ReadableSpan) -> int:
     return context.span_id
 
 
+@pytest.mark.parametrize("handlers", [[], ["--processes"]], ids=["threads", "processes"])
 def test_a_trace_is_seen_end_to_end_through_an_otlp_receiver(
-    ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handlers: list[str]
 ) -> None:
     (tmp_path / "shop.py").write_text(APP, encoding="utf-8")
     with receiver() as received:
@@ -88,7 +96,7 @@ def test_a_trace_is_seen_end_to_end_through_an_otlp_receiver(
         sink.close()
         done = process(
             "worker", "shop:ledger", "--until-idle", "--queue", "default", "--queue", "later", "--telemetry", "otlp",
-            "--db", ledger_url, "--json",
+            *handlers, "--db", ledger_url, "--json",
             env={"OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint, "PYTHONPATH": os.pathsep.join(sys.path)},
             cwd=tmp_path,
         )  # fmt: skip
@@ -204,15 +212,32 @@ def test_without_tracing_no_trace_is_written_or_read(ledger: Ledger, monkeypatch
     assert not [name for name in ran if "trace" in name]
 
 
-def test_handlers_in_processes_run_without_a_span(ledger_url: str) -> None:
+@pytest.mark.parametrize("pool", ["processes", "executor"])
+def test_a_handler_in_another_process_runs_in_the_span_of_its_attempt(ledger_url: str, pool: str) -> None:
     operations = Operations()
-    by_function = operations.operation("by_function")(top_level)
-    with Ledger(ledger_url, operations) as ledger:
+    by_function = operations.operation("by_function", max_attempts=1)(top_level)
+    with Ledger(ledger_url, operations) as ledger, ExitStack() as ends:
+        executor: Any = pool
+        if pool == "executor":
+            executor = ends.enter_context(ProcessPoolExecutor(1, multiprocessing.get_context("spawn")))
         spans = Spans(ledger)
         receipt = ledger.submit(by_function.call(n=21))
-        Worker(ledger, executor="processes", concurrency=1).run(until_idle=True)
-        assert receipt.wait(60).result == 42
-        assert not spans.named("process default")
+        failed = ledger.submit(by_function.call(n=-1), queue="other")
+        Worker(ledger, executor=executor, concurrency=1, queues=["default", "other"]).run(until_idle=True)
+        result = receipt.wait(60).result
+        [submitted], [attempt], [broken] = (
+            spans.named(name) for name in ("submit default", "process default", "process other")
+        )
+        assert result["process"] != os.getpid()
+        assert (parent_of(attempt), result["span"]) == (span_id(submitted), f"{span_id(attempt):016x}")
+        assert dict(attempt.attributes or {})["messaging.message.id"] == str(receipt.job_id)
+        assert failed.wait(60).state == "failed"
+        assert (broken.status.description, "hunter2" in broken.to_json()) == ("connection_error", False)
+        with ledger.store.reading() as reading:
+            [followup] = reading.lists.jobs(operation="noop", limit=2)
+            carried = trace_of(reading, followup.job_id)
+        assert carried is not None
+        assert carried.traceparent.split("-")[2] == result["span"]
 
 
 def test_a_plain_call_of_a_traced_handler_needs_no_attempt(ledger: Ledger) -> None:

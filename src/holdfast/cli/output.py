@@ -13,14 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
+from holdfast.cli.text import Column, Text, field_lines, table_lines
 from holdfast.core import printable, spans
 
-if TYPE_CHECKING:  # Rich takes as long to import as the store does, and JSON needs none of it
-    from rich.console import Console
-    from rich.text import Text
-
+if TYPE_CHECKING:
     from holdfast.cli.shell import LedgerFlags
     from holdfast.core.steps import Steps
 
@@ -38,19 +36,9 @@ STYLES = {
     "DONE": "green",
     "ABORTED": "red",
 }
-_WIDE = 1 << 16  # not a terminal: never wrap a line
 SHOWN_AFTER_S = 2.0  # a progress bar
-_FOLDED = 16  # the smallest width of a folding column
+_WIDTH = 80  # of a terminal that does not say how wide it is
 age, clean, instant, span = spans.age, printable.clean, spans.instant, spans.span
-
-
-class Column(NamedTuple):
-    """A column of a table. In a narrow terminal only the columns that fold get narrower."""
-
-    title: str
-    right: bool = False
-    folds: bool = False
-    steps: bool = False  # it holds commands to paste
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -117,15 +105,15 @@ def error(value: Mapping[str, object], *, as_json: bool) -> None:
             return
         except OSError:
             give_up()  # standard error may still be readable
-    terminal = console(stderr=True)
-    terminal.print(styled("error:", "bold red"), f"{clean(value['error_message'])} ({value['error_code']})")
+    message = f" {value['error_message']} ({value['error_code']})"
+    show(styled("error:", "bold red") + styled(message), sys.stderr)
     context = value["context"]
     if isinstance(context, Mapping) and "next_step" in context:
         step = pasteable(str(context["next_step"]))
         note = _needed()
         if note:
-            terminal.print(styled("note: ", "bold"), note)
-        terminal.print(styled("next: ", "bold"), clean(step))
+            show(styled("note:  ", "bold") + styled(note), sys.stderr)
+        show(styled("next:  ", "bold") + styled(step), sys.stderr)
 
 
 def make_printable() -> None:
@@ -165,80 +153,88 @@ def line(text: str) -> None:
     sys.stdout.write(clean(pasteable(text)) + "\n")
 
 
-def console(*, stderr: bool = False, width: int = 0) -> "Console":
-    """Return the terminal, at least `width` columns wide; without a terminal, lines are never wrapped."""
-    from rich.console import Console  # noqa: PLC0415 - see above
-
-    stream = sys.stderr if stderr else sys.stdout
-    terminal = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    terminal.width = max(terminal.width, width) if stream.isatty() else _WIDE
-    return terminal
-
-
-def styled(value: object, style: str = "") -> "Text":
+def styled(value: object, style: str = "") -> Text:
     """Return text for a terminal, in a style."""
-    from rich.text import Text  # noqa: PLC0415 - see above
-
-    return Text(clean(value), style)
+    return Text((clean(value), style))
 
 
-def ansi(drawn: str) -> "Text":
-    """Return what a terminal has drawn, to be drawn again."""
-    from rich.text import Text  # noqa: PLC0415 - see above
-
-    return Text.from_ansi(drawn)
-
-
-def state(name: str) -> "Text":
+def state(name: str) -> Text:
     """Return a state in its colour."""
     return styled(name, STYLES.get(name, ""))
 
 
-def table(
-    columns: Sequence[Column],
-    rows: Iterable[Sequence[object]],
-    *,
-    title: str | None = None,
-    terminal: "Console | None" = None,
-) -> None:
+def show(text: Text, stream: TextIO | None = None) -> None:
+    """Print a line in its styles, on standard output or on another stream."""
+    stream = stream or sys.stdout
+    stream.write(text.drawn(colours=_colours(stream)) + "\n")
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     """Print a table; columns without any value are omitted."""
-    from rich import box  # noqa: PLC0415 - see above
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    for text in table_of(columns, rows, title=title):
+        show(text)
+
+
+def table_of(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, title: str | None = None) -> list[Text]:
+    """Return the lines of a table, as wide as standard output."""
 
     def shown(column: Column, cell: object) -> Text:
-        return cell if isinstance(cell, Text) else Text(clean(pasteable(str(cell)) if column.steps else cell))
+        return cell if isinstance(cell, Text) else styled(pasteable(str(cell)) if column.steps else cell)
 
-    lines = [[shown(column, cell) for column, cell in zip(columns, row, strict=True)] for row in rows]
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    kept = [i for i, column in enumerate(columns) if any(row[i].plain for row in lines) or column.right]
-    least = 0
-    for i in kept:
-        column = columns[i]
-        width = max([len(column.title), *(row[i].cell_len for row in lines)])
-        width = min(width, _FOLDED) if column.folds else width
-        justify: Literal["left", "right"] = "right" if column.right else "left"
-        grid.add_column(column.title, justify=justify, no_wrap=not column.folds, overflow="fold", min_width=width)
-        least += width + 3
-    for row in lines:
-        grid.add_row(*(row[i] for i in kept))
-    # Rich drops columns that a narrow terminal has no room for; let the terminal wrap its lines instead.
-    terminal = terminal or console(width=least)
-    if title:
-        terminal.print(styled(title, "bold"))
-    terminal.print(grid, crop=False, soft_wrap=False)
+    cells = [[shown(column, cell) for column, cell in zip(columns, row, strict=True)] for row in rows]
+    head = [styled(title, "bold")] if title else []
+    return [*head, *table_lines(columns, cells, _width(), "─" if _draws_lines() else "-")]
 
 
-def fields(pairs: Iterable[tuple[str, str]], terminal: "Console | None" = None) -> None:
+def fields(pairs: Iterable[tuple[str, str]]) -> None:
     """Print names and values below each other."""
-    from rich.table import Table  # noqa: PLC0415 - see above
+    for text in fields_of(pairs):
+        show(text)
 
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in pairs:
-        grid.add_row(name, styled(value))
-    (terminal or console()).print(grid, crop=False, soft_wrap=False)
+
+def fields_of(pairs: Iterable[tuple[str, str]]) -> list[Text]:
+    """Return the lines of names and values below each other, as wide as standard output."""
+    return field_lines(((name, styled(value)) for name, value in pairs), _width())
+
+
+@contextmanager
+def screen() -> Iterator[Callable[[Iterable[Text]], None]]:
+    """Yield a function that fills the terminal with lines in place of those before; the end restores the terminal."""
+
+    def fill(lines: Iterable[Text]) -> None:
+        height = os.get_terminal_size(sys.stdout.fileno()).lines
+        drawn = [text.drawn(colours=_colours(sys.stdout)) + "\x1b[K" for text in lines][:height]
+        sys.stdout.write("\x1b[H" + "\n".join(drawn) + "\x1b[J")
+        sys.stdout.flush()
+
+    # The alternate screen without a cursor; a line that is too long is cut by the terminal.
+    sys.stdout.write("\x1b[?1049h\x1b[?25l\x1b[?7l")
+    try:
+        yield fill
+    finally:
+        sys.stdout.write("\x1b[?7h\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()
+
+
+def _colours(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def _width() -> int | None:
+    """Return the width of the terminal; None without one, where lines are never wrapped."""
+    if not sys.stdout.isatty():
+        return None
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _WIDTH
+    except OSError:
+        return _WIDTH
+
+
+def _draws_lines() -> bool:
+    return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
 @contextmanager
@@ -251,7 +247,8 @@ def progress(*, as_json: bool) -> Iterator[Callable[[str, int, int], None] | Non
     if as_json or not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import (  # noqa: PLC0415 - see above
+    from rich.console import Console  # noqa: PLC0415 - it takes as long to import as the store does
+    from rich.progress import (  # noqa: PLC0415
         BarColumn,
         Progress,
         TaskID,
@@ -260,9 +257,10 @@ def progress(*, as_json: bool) -> Iterator[Callable[[str, int, int], None] | Non
         TimeRemainingColumn,
     )
 
+    terminal = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
     left = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    bars = Progress(*columns, *left, console=console(stderr=True), transient=True)
+    bars = Progress(*columns, *left, console=terminal, transient=True)
     tasks: dict[str, TaskID] = {}
     began = time.monotonic()
 

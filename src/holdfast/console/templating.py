@@ -16,11 +16,11 @@ from markupsafe import Markup
 from holdfast.console.views import links
 from holdfast.console.views.job import AttemptRow
 from holdfast.console.views.queues import QueueRow
-from holdfast.console.views.words import ago, clock, counted, exact_span, number, pair_of_seconds
+from holdfast.console.views.words import clock, exact_span, number, pair_of_seconds
 from holdfast.core.machines import ExecutionStatus
 from holdfast.core.printable import clean
 from holdfast.core.records import time_from, time_text
-from holdfast.core.spans import span
+from holdfast.core.spans import age, counted, span
 from holdfast.explain.values import tries
 
 FEW = 10
@@ -55,7 +55,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "counted": counted,
     "clock": clock,
     "hms": lambda moment: moment.strftime("%H:%M:%S"),
-    "ago": ago,
+    "ago": age,
     "iso": time_text,
     "span": span,
     "exact": exact_span,

@@ -1,6 +1,6 @@
-"""Durations and times as people read them: `3 h`, `3 h ago`, `2026-11-16 09:30:00`.
+"""Durations, times and numbers as people read them: `3 h`, `3 h ago`, `2026-11-16 09:30:00`, `1,204 jobs`.
 
-Invariants: a duration is rounded down, in its largest unit; a time is in UTC.
+Invariants: a duration is rounded down, in its largest unit; a time is in UTC; a number has separators.
 """
 
 from datetime import datetime
@@ -25,3 +25,8 @@ def age(moment: datetime, now: datetime) -> str:
 def instant(moment: datetime, *, parts: str = "seconds") -> str:
     """Return a time in UTC as people read it, without its zone."""
     return moment.replace(tzinfo=None).isoformat(" ", timespec=parts)
+
+
+def counted(n: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun, such as 1 job or 1,204 jobs."""
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"

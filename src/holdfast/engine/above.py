@@ -2,7 +2,8 @@
 
 A worker fires the schedules that it finds in its ledger, whether or not its own program declares any: it loads what
 does that by name, and only if there are schedules. An erasure needs a grant, which governance knows. What a call says
-about unique work, deadlines and other jobs is evaluated by the package of schedules too.
+about unique work, deadlines and other jobs is evaluated by the package of schedules too. A handler in another process
+continues the trace of its worker.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ PLAIN = (None,) * 4  # what a call says that says nothing
 def scheduling() -> ModuleType:
     """Return the package of schedules, imported on first use."""
     return import_module("holdfast.scheduling")
+
+
+def tracing() -> ModuleType:
+    """Return the module of traces, imported on first use."""
+    return import_module("holdfast.telemetry.tracing")
 
 
 def erasing() -> ModuleType:

@@ -7,7 +7,6 @@ failure.
 
 import errno
 import re
-import socket
 from collections.abc import Mapping
 from typing import Generic, TypeGuard, TypeVar
 
@@ -107,4 +106,6 @@ def _is_status(value: object) -> TypeGuard[int]:
 
 def _is_name_error(error: OSError) -> bool:
     """Return whether a name server did not answer: the name may exist."""
-    return isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+    from socket import EAI_AGAIN, gaierror  # noqa: PLC0415 - `explain` needs none of it
+
+    return isinstance(error, gaierror) and error.errno == EAI_AGAIN

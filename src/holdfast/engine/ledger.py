@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.engine.batch import Batch
     from holdfast.engine.committer import Committer
     from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription
-    from holdfast.engine.typed_settings import CallSettings, Settings
+    from holdfast.engine.typed_settings import BatchSettings, CallSettings, ScheduleSettings, Settings
     from holdfast.engine.worker.execution import Execution
 
 logger = logging.getLogger("holdfast")
@@ -92,11 +92,11 @@ class Ledger:
     def operation(
         self, name: str | None = None, **settings: Unpack[Settings]
     ) -> Callable[[Callable[Concatenate[Execution, P], R]], Operation[P, R]]:
-        """Declare a handler as an operation of this ledger; see `Operations.operation`."""
+        """Declare a handler as an operation of this ledger; see `Operations.operation`. Settings: see `Settings`."""
         return self.operations.operation(name, **settings)
 
-    def schedule(self, when: str, **settings: Any) -> Callable[[Op], Op]:
-        """Submit an operation at the times of a cron expression or an interval; see `holdfast.scheduling.declare`."""
+    def schedule(self, when: str, **settings: Unpack[ScheduleSettings]) -> Callable[[Op], Op]:
+        """Submit an operation at the times of a cron expression or an interval. Settings: see `ScheduleSettings`."""
         from holdfast.engine.above import declared_schedule  # noqa: PLC0415 - only in a program that has schedules
 
         return declared_schedule(self, when, **settings)
@@ -111,7 +111,10 @@ class Ledger:
         connection: Any = None,
         **settings: Unpack[CallSettings],
     ) -> Receipt[R]:
-        """Record work and return its receipt, durable when it returns; with `connection`, when the caller commits."""
+        """Record work and return its receipt, durable when it returns; with `connection`, when the caller commits.
+
+        Settings: see `CallSettings`.
+        """
         made = call_of(call, payload, self.known, **settings)
         opened = self._open()
         if connection is None:
@@ -147,11 +150,10 @@ class Ledger:
         made = [call_from(call, self.known) for call in calls]
         return [self._receipt(admission) for admission in self._open().submit(made)]
 
-    def batch(self, calls: Sequence[Any], then: Call[Any] | None = None, **settings: Any) -> Batch:
-        """Record calls, and a call that follows when they have ended; see `holdfast.scheduling.batches.submit_batch`.
+    def batch(self, calls: Sequence[Any], then: Call[Any] | None = None, **settings: Unpack[BatchSettings]) -> Batch:
+        """Record calls, and a call that follows when they have ended. Settings: see `BatchSettings`.
 
-        Settings: `name`, and `if_unsuccessful`, which says what becomes of `then` if a job does not succeed: `wait`
-        (default), `cancel` or `run`. Raise FlowInvalidError if there are no calls, or too many.
+        Raise FlowInvalidError if there are no calls, or too many.
         """
         from holdfast.engine.above import batched  # noqa: PLC0415 - only in a program that has batches
 

@@ -12,10 +12,11 @@ from holdfast.core.commands import Expire
 from holdfast.core.decide import CANCELLED, DEADLINE_PASSED, Move, decide
 from holdfast.core.machines import OPEN, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job
+from holdfast.core.spans import counted
 from holdfast.engine.worker.pace import POLL_S
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, verdict_of
 from holdfast.explain.pending import pending_findings, suspect_finding
-from holdfast.explain.view import JobView, counted, moment_text
+from holdfast.explain.view import JobView, moment_text
 from holdfast.governance.reasons import Reason
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.erasures import erasure_of

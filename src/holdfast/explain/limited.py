@@ -7,8 +7,9 @@ import shlex
 
 from holdfast.core.limit_texts import rate_text
 from holdfast.core.limits import DEPTH, KEY, KIND, RATE, Tokens, rule_of
+from holdfast.core.spans import counted
 from holdfast.explain.explanation import Finding, FindingCode
-from holdfast.explain.view import JobView, counted, moment_text
+from holdfast.explain.view import JobView, moment_text
 
 HOLDERS_MAX = 10
 

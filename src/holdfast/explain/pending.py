@@ -10,10 +10,11 @@ from holdfast.core.log_names import log_of
 from holdfast.core.machines import JobState
 from holdfast.core.protocol import ranked, speaks
 from holdfast.core.records import LOSSES_EXCUSED, Job
+from holdfast.core.spans import counted
 from holdfast.engine.worker.pace import POLL_S
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.explain.limited import limited_finding
-from holdfast.explain.view import JobView, counted, moment_text
+from holdfast.explain.view import JobView, moment_text
 from holdfast.store.verbs.flow import Wait
 from holdfast.store.verbs.lists import WorkerRow
 

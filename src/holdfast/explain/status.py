@@ -5,7 +5,6 @@ Invariants: nothing is written; the time that it takes does not grow with the nu
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -144,6 +143,8 @@ def _disk(store: Store[Any]) -> Check:
     path = getattr(store, "path", None)
     if path is None:
         return Check("disk", "ok", "on the server of the database; not visible from here")
+    import shutil  # noqa: PLC0415 - for this check only
+
     free = shutil.disk_usage(path.parent).free
     return _check("disk", free >= DISK_WARNING_BYTES, f"{free / 10**9:.1f} GB free", "holdfast gc --dry-run")
 

@@ -4,16 +4,21 @@ Invariants: a job has exactly JOB_FIELDS, in that order; times are UTC text in o
 not its text.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.audit.as_of import PastJob
 from holdfast.core.frames import where
 from holdfast.core.records import Job, time_text
 from holdfast.core.redaction import redacted_json, redacted_lines
+
+if TYPE_CHECKING:  # the past is read only if a command is given a time
+    from holdfast.audit.as_of import PastJob
 
 PAYLOAD_SHOWN_MAX = 65_536  # characters
 JOB_FIELDS = (

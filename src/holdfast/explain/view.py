@@ -10,6 +10,7 @@ from functools import cached_property
 from holdfast.core.frames import Where, where
 from holdfast.core.machines import REQUEST, JobState
 from holdfast.core.records import LOSSES_EXCUSED, Job, JournalRow, time_text
+from holdfast.core.spans import age, instant
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.alive import alive_workers
@@ -72,21 +73,7 @@ class JobView:
 
     def when(self, moment: datetime) -> str:
         """Return a time as text, with its distance from now."""
-        return f"{moment.replace(tzinfo=None).isoformat(' ', 'seconds')} UTC ({_distance(moment, self.now)})"
-
-
-def _distance(moment: datetime, now: datetime) -> str:
-    seconds = abs((moment - now).total_seconds())
-    size, unit = next(((size, unit) for size, unit in _SPANS if seconds >= size), (1, "s"))
-    return f"in {seconds // size:.0f} {unit}" if moment > now else f"{seconds // size:.0f} {unit} ago"
-
-
-def counted(n: int, what: str) -> str:
-    """Return a number with its noun, in the plural if needed."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
-
-
-_SPANS = ((86400, "d"), (3600, "h"), (60, "min"))
+        return f"{instant(moment)} UTC ({age(moment, self.now)})"
 
 
 def moment_text(moment: datetime | None) -> str | None:

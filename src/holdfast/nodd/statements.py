@@ -7,7 +7,7 @@ that differ, under the same names in both; no name is in both places. Values are
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.store.statements import Statements, gathered
@@ -15,13 +15,13 @@ from holdfast.store.statements import Statements, gathered
 if TYPE_CHECKING:
     from holdfast.store.transaction import Reading
 
-PACKAGE = "holdfast.nodd.sql"
+FOLDER = Path(__file__).parent / "sql"
 
 
 @cache
 def statements(dialect: str) -> Statements:
     """Return every statement of a dialect by its name."""
-    return gathered(dialect, PACKAGE, f"{PACKAGE}.{dialect}")
+    return gathered(dialect, FOLDER, FOLDER / dialect)
 
 
 @cache
@@ -37,7 +37,7 @@ def upgrade(dialect: str) -> tuple[str, ...]:
 
 
 def _parts(dialect: str, file: str) -> tuple[str, ...]:
-    text = files(f"{PACKAGE}.{dialect}").joinpath(file).read_text(encoding="utf-8")
+    text = (FOLDER / dialect / file).read_text(encoding="utf-8")
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
     return tuple(part.strip() for part in "\n".join(lines).split(";") if part.strip())
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -150,6 +149,8 @@ def _settings(path: Path) -> dict[str, Any] | None:
 
 
 def _unknown(name: str, path: Path) -> ConfigurationError:
+    from difflib import get_close_matches  # noqa: PLC0415 - most files are right
+
     near = get_close_matches(name, _TYPES, n=1, cutoff=0.0)
     return ConfigurationError(
         f"{path} has the unknown setting {name!r}; the nearest is {near[0]!r}.",

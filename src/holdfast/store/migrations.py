@@ -7,7 +7,6 @@ unknown, changed or newer migrations, or with other machines or triggers, is ref
 
 import re
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ from holdfast.core.machines import MACHINES
 from holdfast.core.records import time_text
 from holdfast.store.requests import Declared
 from holdfast.store.settings import Settings
+from holdfast.store.statements import STORE
 from holdfast.store.store import Store
 
 RECORD = (
@@ -50,11 +50,7 @@ class Migration(msgspec.Struct, frozen=True):
 @cache
 def migrations(dialect: str) -> tuple[Migration, ...]:
     """Return the dialect's migrations, in order."""
-    texts = {
-        file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
-        for file in (files(f"holdfast.store.{dialect}") / "migrations").iterdir()
-        if file.name.endswith(".sql")
-    }
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in (STORE / dialect / "migrations").glob("*.sql")}
     return tuple(Migration(int(name[:4]), name[5:], text) for name, text in sorted(texts.items()))
 
 

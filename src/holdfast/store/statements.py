@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
 from holdfast.core.errors import invariant
 
+STORE = Path(__file__).parent  # not importlib.resources: it takes a tenth of the start of a command
 TRIGGERS = "triggers.sql"  # generated: see store.generate
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
@@ -67,7 +68,8 @@ class Statements(Mapping[str, tuple[str, ...]]):
 
     def __getitem__(self, name: str) -> tuple[str, ...]:
         if name not in self._filled:
-            sql = _WORD.sub(lambda match: self._idioms.get(match[1]) or columns(match[1]), self._texts[name])
+            text = _COMMENT.sub("", self._texts[name])
+            sql = _WORD.sub(lambda match: self._idioms.get(match[1]) or columns(match[1]), text)
             self._filled[name] = tuple(part.strip() for part in re.split(r";\s*\n", sql) if part.strip())
         return self._filled[name]
 
@@ -86,20 +88,20 @@ def encoded(rows: object) -> str:
 @cache
 def statements(dialect: str) -> Statements:
     """Return every statement of a dialect by its name."""
-    return gathered(dialect, "holdfast.store.sql", f"holdfast.store.{dialect}")
+    return gathered(dialect, STORE / "sql", STORE / dialect)
 
 
-def gathered(dialect: str, *packages: str) -> Statements:
-    """Return the statements in the `.sql` files of packages, by name; raise BrokenError for a duplicate name."""
+def gathered(dialect: str, *folders: Path) -> Statements:
+    """Return the statements in the `.sql` files of folders, by name; raise BrokenError for a duplicate name."""
     found: dict[str, str] = {}
-    for package in packages:
-        for file in sorted(files(package).iterdir(), key=lambda each: each.name):
-            if not file.name.endswith(".sql") or file.name == TRIGGERS:
+    for folder in folders:
+        for file in sorted(folder.glob("*.sql")):
+            if file.name == TRIGGERS:
                 continue
             parts = _NAME.split(file.read_text(encoding="utf-8"))[1:]
             for name, body in zip(parts[::2], parts[1::2], strict=True):
                 invariant(name not in found, f"two statements are called {name}")
-                found[name] = _COMMENT.sub("", body)
+                found[name] = body
     return Statements(dialect, found)
 
 
@@ -109,6 +111,6 @@ def generated(dialect: str, kind: str) -> dict[str, str]:
 
     The caller replaces `{epoch}`, and on PostgreSQL `{schema}`.
     """
-    parts = _GENERATED.split(files(f"holdfast.store.{dialect}").joinpath(TRIGGERS).read_text(encoding="utf-8"))[1:]
+    parts = _GENERATED.split((STORE / dialect / TRIGGERS).read_text(encoding="utf-8"))[1:]
     found = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     return {name: text.strip().removesuffix(";") for of_kind, name, text in found if of_kind == kind}

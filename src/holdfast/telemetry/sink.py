@@ -100,6 +100,12 @@ class Telemetry:
                     span.set_attribute("error.type", _code(error))
                 raise
 
+    def begin(self, name: str, attributes: Mapping[str, str], *, kind: str, within: Any) -> Any:
+        """Return OpenTelemetry's span, begun and not the current one: for work that does not run in this thread."""
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415 - an extra
+
+        return self._tracer.start_span(name, context=within, kind=SpanKind[kind], attributes=dict(attributes))
+
     def close(self) -> None:
         """Send what is not sent yet, and stop."""
         for provider in self._providers:

@@ -11,16 +11,19 @@ submit and the handler are not affected; a span has no payload, no key, no error
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call, Operation
 from holdfast.engine.submit import call_from, call_of
 from holdfast.engine.worker.attempt import HeldAttempt
+from holdfast.engine.worker.outcome import Outcome, Raised, Returned, Then
 from holdfast.store.requests import Declared, Submission
 from holdfast.store.verbs.traces import Trace, TracedSubmission, keep_traces, trace_of
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast")
 
 SYSTEM = "holdfast"
+NOT_FAILED = (Then.GIVE_BACK, Then.CANCEL)
 MANY = "many queues"  # the destination of a submit to several queues
 
 
@@ -51,7 +55,8 @@ class TracedCall(Call[Any], frozen=True, kw_only=True):
 def trace(ledger: Ledger, telemetry: Telemetry) -> None:
     """Make spans of what this ledger object submits, and of the attempts that its workers run.
 
-    Call it once, after the operations are declared. Handlers in other processes have no span of their own.
+    Call it once, after the operations are declared. The span of an attempt whose handler runs in another process is
+    made here, by its worker; there it is the current one, so that what the handler traces is in it.
     """
     tracing = _Tracing(ledger, telemetry)
     for name in ("submit", "submit_async", "submit_many"):
@@ -129,13 +134,13 @@ class _Tracing:
 
     def _stamped(self, call: Call[Any]) -> Call[Any]:
         """Return a call with the current trace."""
+        return _stamped(call, self._carrier())
+
+    def _carrier(self, context: Any = None) -> dict[str, str]:
+        """Return a context, by default the current one, as W3C's headers; none if nothing is traced."""
         carrier: dict[str, str] = {}
-        self._format.inject(carrier)
-        if "traceparent" not in carrier:
-            return call
-        where = Trace(carrier["traceparent"], carrier.get("tracestate"))
-        fields = {name: getattr(call, name) for name in Call.__struct_fields__}
-        return TracedCall(**fields, trace=where)
+        self._format.inject(carrier, context)
+        return carrier
 
     # -- attempts -----------------------------------------------------------------------------------------------------
 
@@ -163,20 +168,25 @@ class _Tracing:
 
             found = run_plain
         found.untraced = handler
+        found.sent = self.sent
         return found  # type: ignore[no-any-return]  # one of the two
 
     def _processing(self, run: HeldAttempt) -> AbstractContextManager[Span]:
-        job = run.job
-        attributes = _attributes("process", "process", job.queue) | {
-            "messaging.message.id": str(job.job_id),
-            "holdfast.operation": job.operation,
-            "holdfast.attempt": str(run.attempt),
-        }
         keep_traces(self._ledger.store)
         vars(run)["after_commit"] = lambda call: HeldAttempt.after_commit(run, self._stamped(call))
         return self._telemetry.span(
-            f"process {job.queue}", attributes, kind="CONSUMER", within=self._context(job.job_id)
+            f"process {run.job.queue}", _of_attempt(run), kind="CONSUMER", within=self._context(run.job.job_id)
         )
+
+    def sent(self, run: HeldAttempt) -> SentSpan:
+        """Begin the span of an attempt whose handler runs in another process."""
+        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415 - an extra
+
+        keep_traces(self._ledger.store)
+        span = self._telemetry.begin(
+            f"process {run.job.queue}", _of_attempt(run), kind="CONSUMER", within=self._context(run.job.job_id)
+        )
+        return SentSpan(span, self._carrier(set_span_in_context(span)))
 
     def _context(self, job_id: int) -> Any:
         """Return the context in which a job was submitted; None if it is not known."""
@@ -190,6 +200,60 @@ class _Tracing:
             return None
         carrier = {name: value for name, value in found._asdict().items() if value is not None}
         return self._format.extract(carrier)
+
+
+class SentSpan:
+    """The span of an attempt whose handler runs in another process; `carrier` leads to it."""
+
+    def __init__(self, span: Any, carrier: dict[str, str]) -> None:
+        self._span = span
+        self.carrier = carrier
+
+    def ended(self, outcome: Outcome) -> Outcome:
+        """End the span, and return the outcome with its follow-up calls in the trace."""
+        from opentelemetry.trace import StatusCode  # noqa: PLC0415 - an extra
+
+        if isinstance(outcome, Raised) and outcome.then not in NOT_FAILED:
+            self._span.set_status(StatusCode.ERROR, outcome.code)
+            self._span.set_attribute("error.type", outcome.code)
+        self._span.end()
+        if isinstance(outcome, Returned) and outcome.calls:
+            calls = [_stamped(call, self.carrier) for call in outcome.calls]
+            return msgspec.structs.replace(outcome, calls=calls)
+        return outcome
+
+
+@contextmanager
+def within(carrier: Mapping[str, str]) -> Iterator[None]:
+    """Make the span that a worker sent the current one, in the process of the handler, if it has OpenTelemetry."""
+    try:
+        from opentelemetry import context  # noqa: PLC0415 - an extra
+        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
+            TraceContextTextMapPropagator,
+        )
+    except ImportError:  # a node of a cluster may have less than the worker
+        yield
+        return
+    token = context.attach(TraceContextTextMapPropagator().extract(carrier))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+def _stamped(call: Call[Any], carrier: Mapping[str, str]) -> Call[Any]:
+    if "traceparent" not in carrier:
+        return call
+    where = Trace(carrier["traceparent"], carrier.get("tracestate"))
+    return TracedCall(**{name: getattr(call, name) for name in Call.__struct_fields__}, trace=where)
+
+
+def _of_attempt(run: HeldAttempt) -> dict[str, str]:
+    return _attributes("process", "process", run.job.queue) | {
+        "messaging.message.id": str(run.job.job_id),
+        "holdfast.operation": run.job.operation,
+        "holdfast.attempt": str(run.attempt),
+    }
 
 
 def _attributes(name: str, kind: str, queue: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, actor, word
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.explain.values import row_value
 from holdfast.governance.approval import register_approver, revoke_approver
 from holdfast.store import Store

@@ -25,7 +25,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import Json
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
 
 audit = group("Verify, sign and export the sealed history.", "audit")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.machines import JobState
 from holdfast.core.records import time_text
 from holdfast.store import Store

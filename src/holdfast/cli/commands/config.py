@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.store.configuration import resolved, variable_of
 from holdfast.store.urls import has_password, shown
 

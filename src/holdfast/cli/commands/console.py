@@ -15,7 +15,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import word
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.console.options import console_options
 from holdfast.console.security.accounts import Account, Accounts
 from holdfast.console.security.callers import Role

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.explain.doctor import diagnose
 from holdfast.store import Store
 

@@ -51,9 +51,8 @@ def _verdict(explanation: Explanation) -> str:
 
 
 def _print(explanation: Explanation) -> None:
-    terminal = output.console()
-    head = output.styled(f"job {explanation.job_id} ", "bold").append_text(output.state(explanation.state))
-    terminal.print(head.append(output.clean(f": {_verdict(explanation)}"), ""))
+    head = output.styled(f"job {explanation.job_id} ", "bold") + output.state(explanation.state)
+    output.show(head + output.styled(f": {_verdict(explanation)}"))
     for found in explanation.findings:
-        terminal.print(output.styled("- " + found.message.replace("\n", " ")))
-        terminal.print(output.styled("  next: ", "dim"), output.styled(output.pasteable(found.next), "bold"), sep="")
+        output.show(output.styled("- " + found.message.replace("\n", " ")))
+        output.show(output.styled("  next: ", "dim") + output.styled(output.pasteable(found.next), "bold"))

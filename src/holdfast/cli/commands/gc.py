@@ -13,7 +13,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, actor, word
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
 from holdfast.explain.times import age
 from holdfast.explain.values import row_value

@@ -17,7 +17,7 @@ from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.commands.approvers import approvers
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, actor, word
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, approval_text, effective_state, scope_of
 from holdfast.core.environments import DEV
 from holdfast.core.errors import ApprovalError, InputError
@@ -277,7 +277,7 @@ def show(store: Store[Any], *, grant_id: ID) -> Answer:
 
 
 def _print_grant(found: Grant, journal: list[JournalRow], now: datetime) -> None:
-    output.console().print(output.styled(f"grant {found.grant_id}", "bold"), _state(found, now))
+    output.show(output.styled(f"grant {found.grant_id} ", "bold") + _state(found, now))
     shown = _value(found, now)
     names = ("action", "target", "environment", "executor", "actions", "plan", "manifest", "rollback_plan",
              "requested_by", "approved_by", "approved_via", "consumed_by", "expires_at", "reason")  # fmt: skip

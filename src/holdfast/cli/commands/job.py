@@ -5,13 +5,12 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from holdfast.audit.as_of import Past, PastExecution, PastJob, job_at
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import argument, option
 from holdfast.cli.job_names import JobName, KeyClient, job_id_of
 from holdfast.cli.options import ID_MAX, At, Reason, actor
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.digest import canonical
 from holdfast.core.frames import where
 from holdfast.core.machine import NOTHING
@@ -22,7 +21,8 @@ from holdfast.explain.values import JOB_FIELDS, job_value, payload_value, row_va
 from holdfast.store import Store
 from holdfast.store.verbs.tracebacks import tracebacks_of
 
-if TYPE_CHECKING:  # the engine is imported only by the commands that need it
+if TYPE_CHECKING:  # the engine and the past are imported only by the commands that need them
+    from holdfast.audit.as_of import Past, PastExecution, PastJob
     from holdfast.engine.ledger import Ledger
 
 UNKNOWN = "unknown"
@@ -55,6 +55,8 @@ def show(
         job = reading.jobs.get(job_id)
         more = More(payload_value(job) if payload else None, tracebacks_of(reading, job_id), print_traces=traceback)
         if at is not None:
+            from holdfast.audit.as_of import job_at  # noqa: PLC0415 - for the past only
+
             return _shown_at(job_at(reading, job_id, past_moment(at, "--at", now), now), more)
         executions = reading.lists.executions(job_id)
         journal = [
@@ -84,7 +86,7 @@ class More(NamedTuple):
         return {"payload": self.payload, "tracebacks": traceback_values(self.traces)}
 
 
-def _shown_at(past: Past, more: More) -> Answer:
+def _shown_at(past: "Past", more: More) -> Answer:
     ended = {execution.attempt for execution in past.executions if execution.finished_at is not None}
     more = more._replace(traces={attempt: text for attempt, text in more.traces.items() if attempt in ended})
     value = {
@@ -99,7 +101,7 @@ def _shown_at(past: Past, more: More) -> Answer:
     return Answer(value, lambda: _print_past(past, more))
 
 
-def _print_past(past: Past, more: More) -> None:
+def _print_past(past: "Past", more: More) -> None:
     output.line(f"State at {output.instant(past.at, parts='microseconds')} UTC")
     _print_job(past.job, past.executions, past.journal, past.at, more)
     if past.archived_before is not None:
@@ -107,15 +109,14 @@ def _print_past(past: Past, more: More) -> None:
 
 
 def _print_job(
-    job: Job | PastJob,
-    executions: Sequence[Execution] | Sequence[PastExecution],
+    job: "Job | PastJob",
+    executions: "Sequence[Execution] | Sequence[PastExecution]",
     journal: Sequence[JournalRow],
     now: datetime,
     more: More,
 ) -> None:
-    output.console().print(
-        output.styled(f"job {job.job_id}", "bold"), output.state(job.state), output.styled(job.operation)
-    )
+    head = output.styled(f"job {job.job_id} ", "bold") + output.state(job.state)
+    output.show(head + output.styled(f" {job.operation}"))
     facts = [*_facts(job, now), ("payload", None if more.payload is None else canonical(more.payload))]
     output.fields((name, value) for name, value in facts if value is not None)
     if executions:
@@ -127,7 +128,7 @@ def _print_job(
         output.line(f"\nattempt {attempt}\n{text}")
 
 
-def _facts(job: Job | PastJob, now: datetime) -> list[tuple[str, str | None]]:
+def _facts(job: "Job | PastJob", now: datetime) -> list[tuple[str, str | None]]:
     def at(moment: datetime | None) -> str:
         return UNKNOWN if moment is None else f"{output.instant(moment)} UTC ({output.age(moment, now)})"
 
@@ -151,7 +152,7 @@ def _facts(job: Job | PastJob, now: datetime) -> list[tuple[str, str | None]]:
 
 
 def _print_executions(
-    executions: Sequence[Execution] | Sequence[PastExecution], now: datetime, traces: Mapping[int, str]
+    executions: "Sequence[Execution] | Sequence[PastExecution]", now: datetime, traces: Mapping[int, str]
 ) -> None:
     output.table(
         [
@@ -174,14 +175,14 @@ def _print_executions(
     )  # fmt: skip
 
 
-def _lease(execution: Execution | PastExecution, now: datetime) -> str:
+def _lease(execution: "Execution | PastExecution", now: datetime) -> str:
     if execution.status in EXECUTION.final:
         return ""
     ends = execution.lease_expires_at
     return UNKNOWN if ends is None else f"expires {output.age(ends, now)}"
 
 
-def _duration(execution: Execution | PastExecution) -> str:
+def _duration(execution: "Execution | PastExecution") -> str:
     if execution.finished_at is None:
         return ""
     return output.span((execution.finished_at - execution.created_at).total_seconds())
@@ -200,7 +201,7 @@ def _print_journal(journal: Sequence[JournalRow], attempts: dict[int, int]) -> N
                 (
                     "" if position else output.instant(row.at, parts="milliseconds"),
                     whose,
-                    output.styled(f"{row.source or NOTHING} → ").append_text(output.state(row.target)),
+                    output.styled(f"{row.source or NOTHING} → ") + output.state(row.target),
                     row.event,
                     row.actor,
                     ", ".join(under),

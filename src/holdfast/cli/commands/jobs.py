@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
-from holdfast.audit.as_of import counts_at
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.options import ID_MAX, At, word
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import Job, time_text
 from holdfast.explain.times import past_moment
@@ -88,6 +87,8 @@ def stats(store: Store[Any], *, at: At = None) -> Answer:
         if at is None:
             counts, paused = reading.counts.current(), reading.queues.paused()
         else:
+            from holdfast.audit.as_of import counts_at  # noqa: PLC0415 - for the past only
+
             moment = past_moment(at, "--at", store.now())
             counts = counts_at(reading, moment, store.now())
     states, operations = _totals(counts)

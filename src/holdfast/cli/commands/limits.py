@@ -9,7 +9,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import REASON_HELP, actor, word
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.errors import RecordNotFoundError
 from holdfast.core.limit_texts import checked, limit_of, limit_text, rate_text
 from holdfast.core.limits import DEPTH, RATE, Limit, rule_of

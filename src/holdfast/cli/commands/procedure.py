@@ -17,7 +17,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, actor, word
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
 from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError, PayloadTooLargeError, SpecInvalidError
@@ -131,7 +131,7 @@ def _print_report(what: Procedure, report: ProcedureReport, next_steps: list[str
         report.mode, "refused"
     )
     title = f"{report.verdict}: {what.name} {what.version}, {kind}; nothing was written"
-    output.console().print(output.styled(title, "bold green" if report.ok else "bold red"))
+    output.show(output.styled(title, "bold green" if report.ok else "bold red"))
     output.fields(
         (name, value)
         for name, value in (
@@ -231,9 +231,8 @@ def _print_status(found: RunStatus) -> None:
     )
     output.line("")
     fine = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
-    terminal = output.console()
     for text, fate in run_lines(found, FINE if fine else PLAIN):
-        terminal.print(output.styled(text, STYLES[fate]))
+        output.show(output.styled(text, STYLES[fate]))
     for line in _next(found):
         output.line(output.clean(line))
 

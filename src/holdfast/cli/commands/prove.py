@@ -13,7 +13,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.options import Json
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.model.history import WrongStep
 from holdfast.model.trace import LIMIT, TraceReport, prove_files, prove_ledger
 

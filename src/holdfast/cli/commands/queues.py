@@ -13,7 +13,7 @@ from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.commands.limits import Burst, Rate, Reason, Running, changed, limit_value
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import actor
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
 from holdfast.core.limit_texts import checked, limit_of, limit_text
 from holdfast.core.limits import Limit

@@ -15,7 +15,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.options import ID_MAX
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.authority import Act
 from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError

@@ -10,7 +10,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import REASON_HELP, Operation, actor, word
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
 from holdfast.core.json_input import loads
 from holdfast.core.records import time_text

@@ -21,7 +21,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, Json, Schema, actor, word
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.store import Store
 
 snapshot = group("Create, restore, compare and verify snapshots of a ledger.", "snapshots")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import actor
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.explain.values import row_value
 from holdfast.store import Store
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column, Text
 from holdfast.explain.status import health_of, status_of
 from holdfast.store import Store
 
@@ -62,17 +63,25 @@ def top(
     report = status_of(store)
     if once or as_json or not sys.stdout.isatty():
         return Answer(report, lambda: _print(report))
-    terminal = output.console()
-    with terminal.screen() as screen:
+    with output.screen() as fill, suppress(KeyboardInterrupt):
         while True:
-            with terminal.capture() as drawn:
-                _print(report, terminal)
-            screen.update(output.ansi(drawn.get()))
+            fill([_headline(store, every), output.styled(""), *_lines(report)])
             time.sleep(every)
             report = status_of(store)
+    return None
 
 
-def _print(report: dict[str, Any], terminal: Any = None) -> None:
+def _headline(store: Store[Any], every: float) -> Text:
+    title = output.styled("holdfast top", "bold")
+    return title + output.styled(f"  {output.instant(store.now())} UTC, every {every:g} s; Ctrl-C ends it", "dim")
+
+
+def _print(report: dict[str, Any]) -> None:
+    for text in _lines(report):
+        output.show(text)
+
+
+def _lines(report: dict[str, Any]) -> list[Text]:
     queue, workers, system, rate = (report[name] for name in ("queue", "workers", "system", "throughput"))
     states = ", ".join(f"{queue[state]} {state}" for state in output.STYLES if state in queue)
     busy = f"{workers['running']} running, {workers['slots']} slots, {workers['leases']} leases"
@@ -87,7 +96,6 @@ def _print(report: dict[str, Any], terminal: Any = None) -> None:
             f"{ledger}; seal lag {output.span(system['seal_lag_s'])}; {report['sources']['schedules']} schedules",
         ),
     )
-    output.fields(lines, terminal)
     columns = [
         Column("QUEUE"), Column("STATE"), Column("PENDING", right=True), Column("OLDEST DUE", right=True),
         Column("WORKERS", right=True),
@@ -97,4 +105,4 @@ def _print(report: dict[str, Any], terminal: Any = None) -> None:
          row["workers"])
         for row in queue["queues"]
     ]  # fmt: skip
-    output.table(columns, rows, terminal=terminal)
+    return [*output.fields_of(lines), *output.table_of(columns, rows)]

@@ -10,7 +10,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, REASON_HELP, actor
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.governed import Switch
 from holdfast.core.machines import SWITCH, SwitchState
 from holdfast.core.records import JournalRow

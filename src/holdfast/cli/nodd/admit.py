@@ -13,7 +13,7 @@ from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import argument, option
 from holdfast.cli.nodd.options import Own, TelemetryTarget, prepared, reporting
 from holdfast.cli.options import actor
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
 from holdfast.core.json_input import loads
 from holdfast.nodd import rejected as rejections

@@ -24,7 +24,7 @@ from holdfast.cli.nodd.options import (
     prepared,
 )
 from holdfast.cli.options import GRANT_HELP, ID_MAX, actor
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.errors import BadUrlError
 from holdfast.governance.switches import resume_queue
 from holdfast.nodd import catalog as catalogue

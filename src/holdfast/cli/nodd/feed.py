@@ -28,7 +28,7 @@ from holdfast.cli.nodd.options import (
     reporting,
 )
 from holdfast.cli.options import GRANT_HELP, ID_MAX, actor
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
 from holdfast.nodd import doctor as doctors
 from holdfast.nodd import subscription as subscriptions

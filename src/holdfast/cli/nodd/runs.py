@@ -12,7 +12,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.nodd.options import DatasetName, Own, dataset_named, day_of, prepared
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.nodd.dataset import with_own
 from holdfast.nodd.runs import LeadState, RunCompleteness, runs_of_day
 

@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast.cli import output
 from holdfast.cli.documents import Tree
-from holdfast.cli.output import Column
 from holdfast.cli.replay.program import Program
 from holdfast.cli.replay.spec_files import tree_of
+from holdfast.cli.text import Column
 from holdfast.core.records import Job
 from holdfast.core.selection import Selection
 from holdfast.explain.values import JOB_FIELDS, job_value

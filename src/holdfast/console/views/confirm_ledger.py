@@ -19,11 +19,12 @@ from holdfast.console.views.confirm import (
 )
 from holdfast.console.views.links import path
 from holdfast.console.views.replays import ReplayLook
-from holdfast.console.views.words import counted, number
+from holdfast.console.views.words import number
 from holdfast.core.authority import Act
 from holdfast.core.environments import DEV, PROD
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.selection import ReplayReason
+from holdfast.core.spans import counted
 from holdfast.governance.approval import environment_of
 from holdfast.governance.switches import OPERATION, PAUSE_TARGET, TARGET
 from holdfast.store.transaction import Reading

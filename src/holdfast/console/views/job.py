@@ -16,13 +16,14 @@ import msgspec
 from holdfast.audit.as_of import PastExecution, PastJob, job_at
 from holdfast.console.views.charts import JobGraph, Ribbon, Span, job_graph, ribbon
 from holdfast.console.views.next_steps import NextStep, next_step
-from holdfast.console.views.words import clock, counted, size_text
+from holdfast.console.views.words import clock, size_text
 from holdfast.core.errors import InputError
 from holdfast.core.frames import where
 from holdfast.core.machines import COMMITTED, JOB, OPEN, REQUEST, ExecutionStatus, JobState
 from holdfast.core.records import Execution, Job, JournalRow
 from holdfast.core.redaction import redacted_json, redacted_lines
 from holdfast.core.secret_kinds import HIDDEN
+from holdfast.core.spans import counted
 from holdfast.explain.explain import explain
 from holdfast.explain.explanation import Explanation, FindingCode, JobVerdict
 from holdfast.explain.values import PAYLOAD_SHOWN_MAX, payload_value, tries

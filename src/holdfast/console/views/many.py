@@ -11,11 +11,11 @@ from holdfast.console.context import Console
 from holdfast.console.many import ManyAct, ManyPlan, plan
 from holdfast.console.security.callers import Caller
 from holdfast.console.selections import JobSelection
-from holdfast.console.views.words import counted
 from holdfast.core.authority import Act
 from holdfast.core.environments import DEV, PROD
 from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState
+from holdfast.core.spans import counted
 from holdfast.governance.releases import MANY_MAX
 
 SAYS = {

@@ -21,11 +21,11 @@ from holdfast.console.views.limits import LimitRow, limit_rows
 from holdfast.console.views.links import job_list, path, replay_draft
 from holdfast.console.views.queues import Fleet, QueueRow, QueueStatus, fleet_of, queue_rows
 from holdfast.console.views.recent import RecentAct, recent_acts
-from holdfast.console.views.words import clock, counted, number
+from holdfast.console.views.words import clock, number
 from holdfast.core.governed import Grant, ProcedureRun
 from holdfast.core.machines import GrantState, JobState, ProcedureState
 from holdfast.core.records import time_from
-from holdfast.core.spans import age, span
+from holdfast.core.spans import age, counted, span
 from holdfast.governance.approval import environment_of
 from holdfast.governance.replay.guards import PROCEDURE
 from holdfast.governance.replay.record import ReplayReport, report_of

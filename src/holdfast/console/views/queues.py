@@ -15,9 +15,10 @@ import msgspec
 
 from holdfast.console.views.activity import Activity
 from holdfast.console.views.charts import Sparkline, binned, sparkline
-from holdfast.console.views.words import clock, counted
+from holdfast.console.views.words import clock
 from holdfast.core.governed import Switch
 from holdfast.core.machines import JobState
+from holdfast.core.spans import counted
 from holdfast.governance.switches import OPERATION
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.alive import alive_workers

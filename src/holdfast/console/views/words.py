@@ -5,7 +5,7 @@ Invariants: times are UTC; a time of the last day is a clock time, an earlier on
 
 from datetime import datetime
 
-from holdfast.core.spans import age, span
+from holdfast.core.spans import counted, span
 
 DAY_S = 86400
 HOUR_S = 3600
@@ -18,21 +18,11 @@ def number(n: int) -> str:
     return f"{n:,}"
 
 
-def counted(n: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun, such as 1 job or 1,204 jobs."""
-    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
-
-
 def clock(moment: datetime, now: datetime, *, parts: str = "seconds") -> str:
     """Return a time as 14:32:07 if it is within a day of now, else with its date, such as 2026-11-13 14:32."""
     if abs((now - moment).total_seconds()) < DAY_S:
         return moment.replace(tzinfo=None).time().isoformat(timespec=parts)
     return moment.replace(tzinfo=None).isoformat(" ", timespec="minutes")
-
-
-def ago(moment: datetime, now: datetime) -> str:
-    """Return a time relative to now, such as 3 h ago or in 2 d."""
-    return age(moment, now)
 
 
 def exact_span(seconds: float) -> str:

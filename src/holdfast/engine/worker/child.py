@@ -31,6 +31,7 @@ from holdfast.core.errors import EffectError, HoldfastError, InputError, LeaseLo
 from holdfast.core.machines import EXECUTION
 from holdfast.core.records import Attempt, Job
 from holdfast.core.records import Execution as ExecutionRecord
+from holdfast.engine.above import tracing
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call, Operation
 from holdfast.engine.worker.execution import Execution
@@ -245,7 +246,7 @@ def child() -> None:
     channel = channel_to_parent(lambda: None)
     while (job := channel.receive()) is not None:
         execution = _ChildExecution(channel, attempt_from(job["attempt"]))
-        outcome = _handled(job["handler"], execution)
+        outcome = _handled(job["handler"], execution, job.get("trace"))
         execution.end()
         channel.send({"outcome": plain(outcome)})
 
@@ -257,7 +258,10 @@ def _die_with_parent(end: socket.socket) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _handled(name: str, execution: _RemoteExecution) -> Outcome:
+def _handled(name: str, execution: _RemoteExecution, trace: dict[str, str] | None = None) -> Outcome:
+    if trace:
+        with tracing().within(trace):
+            return _handled(name, execution)
     try:
         operation = _operation(name, execution.job.operation)
     except BaseException as error:  # noqa: BLE001 - importing runs the user's code
@@ -275,7 +279,8 @@ def in_pool(name: str, text: str) -> str:
     """Run a handler in a process of a foreign pool: what such a pool is given, and what it returns, is text."""
     job = json.loads(text)
     ledger = _pool_ledger(job["url"], job["schema"])
-    return json.dumps(plain(_handled(name, _PooledExecution(ledger, attempt_from(job["attempt"])))))
+    execution = _PooledExecution(ledger, attempt_from(job["attempt"]))
+    return json.dumps(plain(_handled(name, execution, job.get("trace"))))
 
 
 @functools.lru_cache(maxsize=8)

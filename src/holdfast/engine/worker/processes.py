@@ -141,8 +141,16 @@ class _HandlerProcess(ChildProcess):
             attempt = _sent(running)
         except StoreError as error:
             return raised(error)
+        span = _span(running)
+        job = {"handler": name, "attempt": attempt}
+        if span is None:
+            return self._outcome(running, job)
+        ended: Outcome = span.ended(self._outcome(running, job | {"trace": span.carrier}))
+        return ended
+
+    def _outcome(self, running: HeldAttempt, job: dict[str, object]) -> Outcome:
         try:
-            self.channel.send({"handler": name, "attempt": attempt})
+            self.channel.send(job)
             while (message := self.receive()) is not None:
                 if "outcome" in message:
                     return outcome_from(message["outcome"])
@@ -150,6 +158,12 @@ class _HandlerProcess(ChildProcess):
         except Exception as error:  # noqa: BLE001 - the child has ended, or its handler has written to the socket
             logger.debug("the channel to a handler's process broke: %s", error)
         return Raised(PROCESS_DIED, f"the handler's process ended: {self.end()}", kind=FailureKind.TRANSIENT)
+
+
+def _span(running: HeldAttempt) -> Any:
+    """Return the span of an attempt that is sent to another process, begun; None if telemetry does not trace it."""
+    begin = getattr(running.operation and running.operation.fn, "sent", None)
+    return None if begin is None else begin(running)
 
 
 def _sent(running: HeldAttempt) -> object:
@@ -232,6 +246,7 @@ class _Sendable:
     """An attempt as an executor gets it: called in this process it runs here; pickled, it is a name and JSON."""
 
     refusal: InputError | None = None  # why it could not be sent
+    _span: Any = None
 
     def __init__(self, running: HeldAttempt) -> None:
         self._running = running
@@ -242,22 +257,25 @@ class _Sendable:
 
     def __reduce__(self) -> tuple[Any, ...]:
         try:
-            work = _work(self._running)
+            return functools.partial, self.work()
         except InputError as error:
             self.refusal = error
             raise
-        self._running.begin()  # it leaves this process: when it really starts is not reported
-        return functools.partial, work
 
+    def work(self) -> tuple[Any, ...]:
+        """Return the function that runs it in another process, and its arguments: all that is pickled is text."""
+        running = self._running
+        name, store = _name(running), running.ledger.store
+        job = {"attempt": _sent(running), "url": store.absolute_url, "schema": running.ledger.schema}
+        self._span = self._span or _span(running)
+        if self._span is not None:
+            job["trace"] = self._span.carrier
+        running.begin()  # it leaves this process: when it really starts is not reported
+        return in_pool, name, json.dumps(job)
 
-def _work(running: HeldAttempt) -> tuple[Any, ...]:
-    """Return the function that runs an attempt in another process, and its arguments: all that is pickled is text."""
-    job = {
-        "attempt": _sent(running),
-        "url": running.ledger.store.absolute_url,
-        "schema": running.ledger.schema,
-    }
-    return in_pool, _name(running), json.dumps(job)
+    def ended(self, outcome: Outcome) -> Outcome:
+        """Return what came of it, after its span is ended."""
+        return outcome if self._span is None else self._span.ended(outcome)
 
 
 class ExecutorSlots:
@@ -283,24 +301,23 @@ class ExecutorSlots:
     def _start(self, running: HeldAttempt) -> None:
         sendable = _Sendable(running)
         try:
-            future = self._submitted(running, sendable)
+            future = self._submitted(sendable)
         except Exception as error:  # noqa: BLE001 - it was shut down, or broke for good: no fault of the job's
             refusal = error if isinstance(error, InputError) else sendable.refusal
             if refusal is not None or isinstance(error, StoreError):
-                self._end(running, raised(error) if refusal is None else _unnamed(refusal))
+                self._end(running, sendable, raised(error) if refusal is None else _unnamed(refusal))
                 return
             logger.warning("the executor takes no more work: %s", error)
             self._unusable = True
-            self._end(running, _GIVEN_BACK)
+            self._end(running, sendable, _GIVEN_BACK)
             return
         self._futures[id(running)] = future
         future.add_done_callback(functools.partial(self._done, running, sendable))
 
-    def _submitted(self, running: HeldAttempt, sendable: _Sendable) -> Future[Any]:
+    def _submitted(self, sendable: _Sendable) -> Future[Any]:
         if not self._remote:
             return self._executor.submit(sendable)
-        work = _work(running)
-        running.begin()  # the pool does not report when it really starts
+        work = sendable.work()
         try:
             return self._executor.submit(*work)
         except BrokenExecutor:
@@ -314,12 +331,13 @@ class ExecutorSlots:
         try:
             answer = future.result()
         except CancelledError:
-            self._end(running, _GIVEN_BACK)
+            self._end(running, sendable, _GIVEN_BACK)
         except BaseException as error:  # noqa: BLE001 - such as an answer that the executor could not carry
-            self._end(running, _unnamed(sendable.refusal) if sendable.refusal else self._failed(error))
+            refused = _unnamed(sendable.refusal) if sendable.refusal else None
+            self._end(running, sendable, refused or self._failed(error))
         else:
             if isinstance(answer, str):  # it ran in another process
-                self._end(running, outcome_from(json.loads(answer)))
+                self._end(running, sendable, outcome_from(json.loads(answer)))
             elif answer:
                 self._on_end(running)
             else:
@@ -332,8 +350,8 @@ class ExecutorSlots:
             return Raised(PROCESS_DIED, error_message(error), kind=FailureKind.TRANSIENT)
         return raised(error)
 
-    def _end(self, running: HeldAttempt, outcome: Outcome) -> None:
-        if running.finish(outcome):
+    def _end(self, running: HeldAttempt, sendable: _Sendable, outcome: Outcome) -> None:
+        if running.finish(sendable.ended(outcome)):
             self._on_end(running)
         else:
             self._abandoned.append(-1)

@@ -8,7 +8,7 @@ job is submitted.
 from __future__ import annotations
 
 import hmac
-import secrets
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -88,6 +88,6 @@ def jobs_by_hash(reading: Reading, hashed: Sequence[tuple[str, str]]) -> dict[tu
 def _secret(transaction: Transaction, *, create: bool = False) -> str:
     secret = transaction.settings.read().get(SECRET, "")
     if not secret and create:
-        secret = secrets.token_hex(32)
+        secret = os.urandom(32).hex()
         transaction.settings.set(SECRET, secret)
     return secret

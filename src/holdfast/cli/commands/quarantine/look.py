@@ -21,7 +21,7 @@ from holdfast.cli.commands.quarantine.options import (
 )
 from holdfast.cli.declare import option
 from holdfast.cli.options import ID_MAX
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.records import Job, time_text
 from holdfast.explain.values import row_value, tries
 from holdfast.governance.reasons import Reason, reason_for
@@ -109,8 +109,8 @@ def show(store: Store[Any], *, job_id: JobId) -> Answer:
 
 def _print_shown(shown: "QuarantineDetails", now: datetime) -> None:
     job = shown.job
-    head = output.styled(f"job {job.job_id} ", "bold").append_text(output.state(job.state))
-    output.console().print(head.append(f" {output.clean(job.operation)}"))
+    head = output.styled(f"job {job.job_id} ", "bold") + output.state(job.state)
+    output.show(head + output.styled(f" {job.operation}"))
     facts = [
         ("reason", shown.reason.value if shown.reason else None),
         ("code", job.quarantine_code),

@@ -18,7 +18,7 @@ from holdfast.cli.commands.registry.options import REFUSED, GrantId, Operator, R
 from holdfast.cli.declare import argument, option
 from holdfast.cli.documents import DOCUMENT, invalid, load_tree, write_new
 from holdfast.cli.options import actor, word
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.authority import Reject
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
 from holdfast.core.errors import AuthorityError, InputError

@@ -12,7 +12,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import word
-from holdfast.cli.output import Column
+from holdfast.cli.text import Column
 from holdfast.core.errors import RecordNotFoundError
 from holdfast.core.governed import RegistryValue
 from holdfast.core.machines import VALUE
