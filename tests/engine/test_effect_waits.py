@@ -54,13 +54,33 @@ def waiting(database: Database) -> Iterator[tuple[str, Callable[[], None]]]:
         holder.close()
 
 
+@contextmanager
+def four_waiting(database: Database) -> Iterator[list[str]]:
+    """Yield four effects, each of which waits for another reason."""
+    if not database.is_postgres:
+        yield [f"{ENDLESS} WHERE i > {n}" for n in range(4)]
+        return
+    effects = [UPDATE.replace("locked", f"locked_{n}") for n in range(4)]
+    for n in range(4):
+        database.run(f"CREATE TABLE locked_{n} (n integer)")
+        database.run(f"INSERT INTO locked_{n} VALUES (1)")
+    holder = database.connect()
+    holder.execute("BEGIN")
+    for effect in effects:
+        holder.execute(effect)
+    try:
+        yield effects
+    finally:
+        holder.close()
+
+
 @pytest.mark.attack("faults")
-def test_no_lease_is_lost_because_an_effect_waits(ledger_url: str, database: Database) -> None:
-    with Ledger(ledger_url) as ledger, waiting(database) as (effect, _):
+def test_no_lease_is_lost_because_effects_wait(ledger_url: str, database: Database) -> None:
+    with Ledger(ledger_url) as ledger, four_waiting(database) as effects:
 
         @ledger.operation("stuck", lease_s=3, retry=ONCE)
         def stuck(run: Execution, n: int) -> None:
-            run.effect(effect)
+            run.effect(effects[n % 4])
 
         @ledger.operation("long", lease_s=3)
         def long(run: Execution) -> None:
@@ -78,7 +98,8 @@ def test_no_lease_is_lost_because_an_effect_waits(ledger_url: str, database: Dat
     assert [(one.state, one.error_code) for one in ended[:8]] == [(JobState.FAILED, "effect_failed")] * 8
     assert {one.state for one in ended[8:]} == {JobState.SUCCEEDED}
     with Ledger(ledger_url) as ledger:
-        assert {ledger.job(one.job_id).attempts for one in ended} == {1}
+        more = {one.job_id: ledger.job(one.job_id) for one in ended if ledger.job(one.job_id).attempts != 1}
+        assert more == {}
     assert database.run("SELECT count(*) FROM things") == [(20,)]
 
 
@@ -132,6 +153,26 @@ def ends_with(ledger: Ledger, statements: list[str]) -> list[EndTask]:
     ]
 
 
+@pytest.mark.attack("faults")
+def test_an_end_does_not_wait_for_several_others_that_wait_for_different_reasons(
+    ledger_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.store.LOCK_S", 0.4)
+    monkeypatch.setattr("holdfast.store.sqlite.effects.LIMIT_S", 0.4)
+    answered: list[EndTask] = []
+    for name in ("succeeded", "failed"):
+        monkeypatch.setattr(EndTask, name, noting(answered, getattr(EndTask, name)))
+    insert = "INSERT INTO things VALUES (1)"
+    with Ledger(ledger_url) as ledger, four_waiting(database) as effects:
+        tasks = ends_with(ledger, [insert, *effects, effects[0], insert])
+        ledger.perform_tasks(tasks)
+    assert [task.error is None for task in tasks] == [True, False, False, False, False, False, True]
+    assert {tasks.index(task) for task in answered[:2]} == {0, 6}  # before the first that waits as long as it may
+    limits = [error.context["limit_s"] for task in tasks if isinstance(error := task.error, EffectError)]
+    assert limits == [0.4, 0.4, 0.4, 0.4, 0.04]
+    assert database.run("SELECT count(*) FROM things") == [(2,)]
+
+
 @pytest.mark.pg
 @pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
 def test_of_ends_written_alone_those_that_may_wait_are_written_last(
@@ -145,7 +186,7 @@ def test_of_ends_written_alone_those_that_may_wait_are_written_last(
         tasks = ends_with(ledger, [effect, effect, effect, "INSERT INTO things VALUES (1)"])
         ledger.perform_tasks(tasks)
     assert [task.error is None for task in tasks] == [False, False, False, True]
-    assert [tasks.index(task) for task in answered] == [0, 3, 1, 2]
+    assert [tasks.index(task) for task in answered] == [3, 0, 1, 2]
 
 
 @pytest.mark.attack("faults")

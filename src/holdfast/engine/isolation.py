@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from holdfast.core.errors import CommitUnknownError, EffectError, HoldfastError,
 from holdfast.core.machines import ExecutionStatus
 from holdfast.core.records import Attempt
 from holdfast.engine.committer import Written, write_sets
-from holdfast.engine.tasks import EndTask, Task
+from holdfast.engine.tasks import ClaimTask, EndTask, Task
 from holdfast.engine.world import BETWEEN, World
 from holdfast.store import Store, Transaction
 from holdfast.store.interruption import from_signal_handler
@@ -48,7 +49,7 @@ class Isolation:
             return
         if _waited(error):
             self._store.effects_wait = True
-            self._apart(tasks)  # one transaction would wait for all of them that wait
+            self._apart(tasks, waited=True)  # one transaction would wait for all of them that wait
             return
         remaining = self._without_unrepeatable(tasks, error)
         culprits: list[Task[Any]] = []
@@ -89,9 +90,14 @@ class Isolation:
                 raise _TransactionGoneError(task) from error
             culprits.append(task)
 
-    def _apart(self, tasks: Sequence[Task[Any]]) -> None:
-        """Write the tasks without effects together, as they are unlikely to be the cause; then each of the rest."""
-        plain, rest = [task for task in tasks if not _effects(task)], [task for task in tasks if _effects(task)]
+    def _apart(self, tasks: Sequence[Task[Any]], *, waited: bool = False) -> None:
+        """Write the tasks without effects together, as they are unlikely to be the cause; then each of the rest.
+
+        A claim comes last: what it leases gets no heartbeat before its caller has it, and effects may wait for long.
+        """
+        rest = [task for task in tasks if _effects(task)]
+        claims = [task for task in tasks if rest and isinstance(task, ClaimTask)]
+        plain = [task for task in tasks if task not in rest and task not in claims]
         if rest and len(plain) > 1:
             try:
                 not_begun = self._write(plain, partial(write_sets, plain))
@@ -102,37 +108,49 @@ class Isolation:
             else:
                 plain = []
                 if not_begun is not None:
-                    for task in rest:
+                    for task in (*rest, *claims):
                         task.failed(not_begun)
                     return
-        self._each_alone([*plain, *rest])
+        self._each_alone([*plain, *rest], claims, waited=waited)
 
-    def _each_alone(self, tasks: Sequence[Task[Any]]) -> None:
-        """Write each task in a transaction of its own.
+    def _each_alone(self, tasks: Sequence[Task[Any]], last: Sequence[Task[Any]] = (), *, waited: bool = False) -> None:
+        """Write each task in a transaction of its own; `waited`: an effect of one of them has waited too long.
 
-        Those with a statement that has waited for another task come last, and may not wait as long, so that the waits
-        of many tasks are not added up.
+        Once one has waited, the others may wait for a tenth of that, so that no task waits for several that do. Those
+        that need longer come later: of each statement one task waits as long as it may, and decides for the others.
         """
-        left, last = deque(tasks), deque[Task[Any]]()
-        waited: set[str] = set()
-        while left or last:
-            first = bool(left)
-            task = (left or last).popleft()
+        left, slow, final = deque(tasks), deque[tuple[Task[Any], Exception]](), deque(last)
+        stuck: set[str] = set()  # statements that have waited as long as they may
+        while left or slow or final:
+            task, hurried_error = slow.popleft() if slow and not left else ((left or final).popleft(), None)
             statements = {effect.sql for effect in _effects(task)}
-            if first and not waited.isdisjoint(statements):
-                last.append(_hurried(task))
+            if hurried_error is not None and not stuck.isdisjoint(statements):
+                task.failed(hurried_error)
                 continue
-            not_begun = self._alone(task)
+            if hurried_error is not None:
+                self._extend([task, *(other for other, _ in slow)])
+            try:
+                not_begun = self._alone(task, hurried=waited and hurried_error is None)
+            except _TooSlowError as error:
+                slow.append((task, error.error))
+                continue
             if not_begun is not None:
                 # Waiting again for each task would keep every caller waiting for all of them.
-                for other in (*left, *last):
+                for other in (*left, *(task for task, _ in slow), *final):
                     other.failed(not_begun)
                 return
             if _waited(task.error):
-                waited |= statements
+                waited = True
+                stuck |= statements
 
-    def _alone(self, task: Task[Any]) -> StoreError | None:
-        """Write one task; return the error if no transaction could be begun, which is no task's fault."""
+    def _alone(self, task: Task[Any], *, hurried: bool) -> StoreError | None:
+        """Write one task; return the error if no transaction could be begun, which is no task's fault.
+
+        Raise _TooSlowError if its effects were hurried and took too long: the task has no answer then.
+        """
+        patient = _effects(task)
+        if isinstance(task, EndTask) and hurried:
+            task.effects = [msgspec.structs.replace(effect, hurried=True) for effect in patient]
         while True:
             try:
                 return self._write([task], partial(write_sets, [task]))
@@ -148,8 +166,20 @@ class Isolation:
                     message = f"the connection was lost {n} times while the effects of job {job_id} were written alone"
                     task.failed(EffectError(message, context={"losses": n, "job_id": job_id}))
                     return None
+                if isinstance(task, EndTask) and hurried and _waited(error):
+                    task.effects = patient
+                    raise _TooSlowError(error) from error
                 task.failed(error)  # it is this task's answer
                 return None
+
+    def _extend(self, tasks: Sequence[Task[Any]]) -> None:
+        """Extend the leases of ends that may wait: a heartbeat passes over a row that such an end has locked."""
+        lease_s = self._store.shortest_lease_s
+        if lease_s is None:
+            return  # no worker of this process has a heartbeat
+        leases = [(task.attempt.execution, lease_s) for task in tasks if isinstance(task, EndTask)]
+        with suppress(HoldfastError), self._store.transaction() as transaction:  # the next write says what is wrong
+            transaction.executions.extend_leases(leases)
 
     @staticmethod
     def _without_unrepeatable(tasks: Sequence[Task[Any]], error: Exception) -> list[Task[Any]]:
@@ -170,14 +200,16 @@ class _TransactionGoneError(HoldfastError):
         self.task = task
 
 
+class _TooSlowError(HoldfastError):
+    """The effects of a task took longer than they may while others wait behind them."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__("the effects of a task took too long")
+        self.error = error
+
+
 def _effects(task: Task[Any]) -> Sequence[Effect]:
     return task.effects if isinstance(task, EndTask) else ()
-
-
-def _hurried(task: Task[Any]) -> Task[Any]:
-    if isinstance(task, EndTask):
-        task.effects = [msgspec.structs.replace(effect, hurried=True) for effect in task.effects]
-    return task
 
 
 def _waited(error: Exception | None) -> bool:

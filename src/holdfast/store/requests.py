@@ -27,7 +27,7 @@ Params = Mapping[str, object] | Sequence[object]
 class Effect(msgspec.Struct, frozen=True):
     """One statement with its parameters; `rows` is the row count that it must have, None for any.
 
-    `hurried`: the same statement of another job has waited as long as an effect may, so it may take a tenth of that.
+    `hurried`: an effect of another job has waited as long as one may, so this one may take a tenth of that.
     """
 
     sql: str
