@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,6 @@ import pytest
 
 from holdfast import Execution, Ledger
 from holdfast.core.errors import InputError
-from holdfast.engine.operations import Call
 from holdfast.model import application
 from holdfast.model.application import Schedule, Simulator
 from tests.cli.commands import holdfast
@@ -19,6 +19,8 @@ from tests.cli.commands import holdfast
 pytestmark = pytest.mark.attack("faults")
 
 APP = '''
+import asyncio
+
 from holdfast import Execution, Ledger, RetryPolicy, Strategy
 
 ledger = Ledger("the-real-one.db")
@@ -46,6 +48,32 @@ def unsound(run: Execution, name: str) -> None:
     """Writes its effect itself, before the commit boundary: a crash in between repeats it."""
     with ledger.store.transaction() as transaction:
         transaction.query(SQL, {"name": name})
+
+
+@ledger.operation("waits", lease_s=30)
+async def waits(run: Execution, name: str = "order-0") -> None:
+    await asyncio.sleep(0)
+    run.effect(SQL, {"name": name}, rows=1)
+
+
+@ledger.operation("hurries", lease_s=30)
+async def hurries(run: Execution, name: str) -> None:
+    """As `unsound`, after a pause."""
+    await asyncio.sleep(0)
+    with ledger.store.transaction() as transaction:
+        transaction.query(SQL, {"name": name})
+
+
+def calls_of_waits():
+    return [waits.call(name=f"order-{n}") for n in range(2)] + [sound.call(name="order-9").keyed("shop", "9")]
+
+
+def calls_of_hurries():
+    return tuple(hurries.call(name=f"order-{n}") for n in range(3))
+
+
+def no_calls():
+    return None
 '''
 
 
@@ -87,8 +115,33 @@ def test_a_handler_that_repeats_its_effect_is_found_shrunk_and_replayed(
     replay = (*HOW, "--calls", "unsound.json", "--first", str(schedule["seed"]), "--without", without)
     again = holdfast(*replay, "--json")
     assert (again.code, again.json["broken"], again.json["story"]) == (1, found.json["broken"], found.json["story"])
-    shown = holdfast(*replay)
-    assert (shown.code, f"--first {schedule['seed']} " in shown.out.splitlines()[-1]) == (1, True)
+    # The command that is printed runs exactly this schedule again, with the same tables and the same promise.
+    typed = shlex.split(holdfast(*replay).out.splitlines()[-1].removeprefix("next: "))
+    assert typed[:2] == ["holdfast", "simulate"]
+    assert holdfast(*typed[1:], "--json").json == again.json
+
+
+def test_coroutines_are_simulated_and_one_that_repeats_its_effect_is_found(
+    app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "SHRINK_MAX", 1)
+    sound = holdfast(*HOW, "--calls", "simulated_app:calls_of_waits", "--seeds", "3", "--json")
+    assert (sound.code, sound.json["ok"], sound.json["skipped"]) == (0, True, [])
+    found = holdfast(*HOW, "--calls", "simulated_app:calls_of_hurries", "--seeds", "60", "--json")
+    assert (found.code, found.json["ok"]) == (1, False)
+    assert found.json["broken"].startswith("a promise of the application: AssertionError")
+    assert not (app / "the-real-one.db").exists()
+
+
+def test_without_calls_every_operation_that_needs_no_arguments_is_submitted(app: Path) -> None:
+    done = holdfast(*HOW, "--seeds", "2", "--json")
+    assert (done.code, done.json["ok"], done.json["skipped"]) == (0, True, ["sound", "unsound", "hurries"])
+    (app / "other_app.py").write_text(
+        'from holdfast import Ledger\nledger = Ledger("other.db")\n@ledger.operation("x")\ndef x(run, n: int): ...\n',
+        encoding="utf-8",
+    )
+    refused = holdfast("simulate", "other_app:ledger", "--json")
+    assert (refused.code, refused.error_code, refused.json["context"]["operations"]) == (2, "bad_input", ["x"])
 
 
 def test_a_schedule_is_the_same_twice_and_a_step_that_is_left_out_changes_no_other() -> None:
@@ -113,7 +166,7 @@ def test_a_schedule_is_the_same_twice_and_a_step_that_is_left_out_changes_no_oth
 
 def test_an_application_that_cannot_be_simulated_is_refused(app: Path) -> None:
     (app / "bad.json").write_text('{"operation": 1}', encoding="utf-8")
-    for calls in ("nothing.json", "bad.json"):
+    for calls in ("nothing.json", "bad.json", "simulated_app:nowhere", "simulated_app:no_calls"):
         refused = holdfast("simulate", "simulated_app:ledger", "--calls", calls, "--json")
         assert (refused.code, refused.error_code) == (2, "bad_input")
     unknown = holdfast(
@@ -122,10 +175,9 @@ def test_an_application_that_cannot_be_simulated_is_refused(app: Path) -> None:
     assert (unknown.code, unknown.error_code) == (2, "bad_input")
     with pytest.raises(InputError):
         Simulator(Ledger("nowhere.db"), [])
-    asynchronous = Ledger("nowhere.db")
-
-    @asynchronous.operation("waits")
-    async def waits(_run: Execution) -> None: ...
-
-    with pytest.raises(InputError):
-        Simulator(asynchronous, [Call(operation="waits", payload={})])
+    # A call that the ledger would not take is refused before anything runs.
+    (app / "unfit.json").write_text('[{"operation": "sound", "payload": {"nme": "x"}}]', encoding="utf-8")
+    (app / "unknown.json").write_text('[{"operation": "nothing", "payload": {}}]', encoding="utf-8")
+    for calls, name in (("unfit.json", "sound"), ("unknown.json", "nothing")):
+        refused = holdfast("simulate", "simulated_app:ledger", "--calls", calls, "--json")
+        assert (refused.code, refused.json["context"]["operation"]) == (2, name)

@@ -11,6 +11,7 @@ every time, because each step has its own random numbers; nothing is written to 
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
 from collections import Counter
@@ -27,6 +28,7 @@ from holdfast.core.machines import JobState
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call
 from holdfast.engine.tasks import ClaimTask
+from holdfast.engine.worker.async_slots import run_async
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.reaper import recover
 from holdfast.engine.worker.unsuccessful import refused
@@ -78,12 +80,8 @@ class Simulator:
     ) -> None:
         if not calls:
             raise InputError("There is nothing to submit.", next_step="Give at least one call.")
-        asynchronous = sorted({op.name for op in app.operations if op.is_async})
-        if asynchronous:
-            raise InputError(
-                f"A simulation runs plain handlers only; {', '.join(asynchronous)} is a coroutine.",
-                context={"operations": asynchronous},
-            )
+        for call in calls:
+            _require_fit(app, call)
         self._app, self._calls, self._promise = app, list(calls), promise
         self._directory = tempfile.TemporaryDirectory(prefix="holdfast-simulate-")
         self._template = Path(self._directory.name) / "template.db"
@@ -139,6 +137,18 @@ class Simulator:
                 break
             best = smaller
         return best
+
+
+def _require_fit(app: Ledger, call: Call) -> None:
+    """Raise InputError for a call that no handler of the application would run."""
+    operation = app.operations.get(call.operation, call.version)
+    if operation is None:
+        raise InputError(
+            f"The ledger has no operation {call.operation!r} that runs version {call.version or 'any'}.",
+            next_step=f"Its operations: {', '.join(sorted({each.name for each in app.operations}))}.",
+            context={"operation": call.operation},
+        )
+    operation.checked(call.payload)
 
 
 def _kind(broken: str) -> str:
@@ -216,7 +226,10 @@ class _Run(SimulatedFleet):
         waiting = [held for held in process.held if not held.ended]
         if waiting:
             held = waiting[self._chance.randrange(len(waiting))]
-            held.run()
+            if held.is_async:
+                asyncio.run(run_async(held))
+            else:
+                held.run()
             self._tell(process, f"runs {held.job.operation} {held.job.job_id}")
 
     def _finish(self, process: SimulatedProcess) -> None:

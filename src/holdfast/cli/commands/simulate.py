@@ -5,6 +5,7 @@ printed so that it can be run again; the exit code is 1 if a promise breaks.
 """
 
 import logging
+import shlex
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,10 +16,11 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import word
-from holdfast.core.errors import InputError
+from holdfast.core.errors import ArgumentsError, InputError
 from holdfast.core.json_input import loads
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
+    from holdfast.engine.ledger import Ledger
     from holdfast.engine.operations import Call
     from holdfast.model.application import SimulatedRun
 
@@ -30,8 +32,13 @@ def simulate(
     *,
     app: Annotated[str, argument(metavar="MODULE:LEDGER", help="Module and name of the Ledger object.")],
     calls: Annotated[
-        Path, option("--calls", metavar="FILE", help="JSON list of the calls: operation, payload, client, key.")
-    ],
+        str | None,
+        word(
+            "--calls",
+            "JSON list of calls, or a function that returns calls (default: each operation that needs no arguments).",
+            metavar="FILE|MODULE:FUNCTION",
+        ),
+    ] = None,
     seeds: Annotated[int, option("--seeds", min=1, max=10_000_000, help="Number of seeds to run.")] = 100,
     first: Annotated[int, option("--first", min=0, help="First seed.")] = 0,
     steps: Annotated[int, option("--steps", min=1, max=10_000, help="Steps of each seed.")] = 60,
@@ -56,55 +63,82 @@ def simulate(
     from holdfast.model.application import Schedule, Simulator  # noqa: PLC0415
 
     ledger = load(app, Location(None, None))  # the object itself: its handlers may use it, and it is bound elsewhere
-    wanted = _calls(calls)
+    wanted, skipped = (_calls(calls), []) if calls is not None else _without_arguments(ledger)
     simulator = Simulator(ledger, wanted, setup=_function(setup), promise=_function(promise))
+    given = {"--calls": calls, "--setup": setup, "--promise": promise}
+    again = ["holdfast", "simulate", app, *(word for name, value in given.items() if value for word in (name, value))]
     logging.disable(logging.ERROR)  # crashes and lost leases are what it is about
     try:
         if left_out is not None:
             run = simulator.run(Schedule(first, steps, _numbers(left_out)))
-            return _answer(app, calls, 1, run if run.broken else None, run)
+            return _answer(again, 1, skipped, run)
         done, broken, crashes = simulator.first_broken(range(first, first + seeds), steps)
         small = simulator.shrunk(broken) if broken is not None else None
     finally:
         logging.disable(logging.NOTSET)
         simulator.close()
     if small is None:
-        value = {"ok": True, "seeds": done, "crashes": dict(sorted(crashes.items())), "broken": None}
-        return Answer(value, f"{done} seeds, {crashes.total():,} crashes: every promise was kept.")
-    return _answer(app, calls, done, small, small)
+        counts = {"crashes": dict(sorted(crashes.items())), "broken": None}
+        value = {"ok": True, "seeds": done, "skipped": skipped, **counts}
+        text = f"{done} seeds, {crashes.total():,} crashes: every promise was kept."
+        if skipped:
+            text += f"\nNot simulated, because they need arguments: {', '.join(skipped)}. Give --calls."
+        return Answer(value, text)
+    return _answer(again, done, skipped, small)
 
 
-def _answer(app: str, calls: Path, done: int, broken: "SimulatedRun | None", run: "SimulatedRun") -> Answer:
-    value = {"ok": broken is None, "seeds": done, **msgspec.to_builtins(run)}
+def _answer(command: list[str], done: int, skipped: list[str], run: "SimulatedRun") -> Answer:
+    value = {"ok": run.broken is None, "seeds": done, "skipped": skipped, **msgspec.to_builtins(run)}
     schedule = run.schedule
-    again = f"holdfast simulate {app} --calls {calls} --first {schedule.seed} --steps {schedule.steps}"
-    again += f" --without {','.join(map(str, schedule.left_out)) or '-'}"
+    left_out = ",".join(map(str, schedule.left_out)) or "-"
+    again = [*command, "--first", str(schedule.seed), "--steps", str(schedule.steps), "--without", left_out]
 
     def show() -> None:
         for line in run.story:
             output.line(output.clean(line))
-        if broken is None:
+        if run.broken is None:
             output.line("Every promise was kept.")
             return
-        output.line(output.clean(f"BROKEN, seed {schedule.seed}: {broken.broken}"))
-        output.line(f"next: {again}")
+        output.line(output.clean(f"BROKEN, seed {schedule.seed}: {run.broken}"))
+        output.line(f"next: {shlex.join(again)}")
 
-    return Answer(value, show, 0 if broken is None else BROKEN)
+    return Answer(value, show, 0 if run.broken is None else BROKEN)
 
 
-def _calls(path: Path) -> "list[Call[Any]]":
+def _without_arguments(ledger: "Ledger") -> "tuple[list[Call[Any]], list[str]]":
+    """Return a call of each operation that needs no arguments, and the names of the others."""
+    calls, skipped = [], []
+    for operation in ledger.operations:
+        if not operation.built_in:
+            try:
+                calls.append(operation.call())
+            except ArgumentsError:
+                skipped.append(operation.name)
+    if not calls:
+        raise InputError(
+            f"Every operation needs arguments: {', '.join(skipped) or 'the ledger has none'}.",
+            next_step="Name the calls to submit: --calls FILE, or --calls MODULE:FUNCTION.",
+            context={"operations": skipped},
+        )
+    return calls, skipped
+
+
+def _calls(given: str) -> "list[Call[Any]]":
+    """Return the calls of a file, or those that a function returns."""
     from holdfast.engine.operations import Call  # noqa: PLC0415 - see above
 
+    path = Path(given)
     try:
-        found = loads(path.read_bytes())
-        return msgspec.convert(found, list[Call])
+        if ":" in given and not path.exists():
+            return msgspec.convert(_function(given)(), list[Call])
+        return msgspec.convert(loads(path.read_bytes()), list[Call])
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}.", context={"file": str(path)}) from None
     except msgspec.ValidationError as error:
         raise InputError(
-            f"{path} is not a list of calls: {error}.",
+            f"{given} is not a list of calls: {error}.",
             next_step='Write [{"operation": "NAME", "payload": {…}}, …].',
-            context={"file": str(path)},
+            context={"file": given},
         ) from None
 
 
