@@ -169,7 +169,7 @@ def prepare(scene: Scene, a: Process, b: Process, work_s: float) -> int:
     return a.ledger.submit(a.charge.call(order=7), client="shop", key="order-7").job_id
 
 
-@pytest.mark.req("M-12", "M-16", "M-17", "M-19", "G-13")
+@pytest.mark.req("M-07", "M-10", "M-12", "M-16", "M-17", "M-19", "M-21", "G-13")
 @pytest.mark.parametrize("lease_s, work_s", LEASE_AND_WORK)
 def test_without_any_guard_the_effect_happens_twice(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, lease_s: float, work_s: float

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from tests.faults.areas import check, committer, decide, enforcement, repair, seals, store
+from tests.faults.areas import (
+    check,
+    commands,
+    committer,
+    compat,
+    decide,
+    enforcement,
+    engine,
+    governance,
+    nodd,
+    repair,
+    seals,
+    store,
+)
 from tests.faults.seeded import SeededFault
 
-FAULTS: tuple[SeededFault, ...] = tuple(
-    fault for area in (decide, store, enforcement, committer, seals, check, repair) for fault in area.FAULTS
-)
+_MODULES = (
+    decide, store, enforcement, committer, seals, check, repair, engine, compat, governance, nodd, commands,
+)  # fmt: skip
+FAULTS: tuple[SeededFault, ...] = tuple(fault for module in _MODULES for fault in module.FAULTS)
 
 AREAS = tuple(dict.fromkeys(fault.area for fault in FAULTS))

@@ -48,10 +48,13 @@ class FaultResult(msgspec.Struct, frozen=True, kw_only=True):
     missed: str | None = None
 
 
-def _pytest(source: Path, tests: Iterable[str], directory: Path, *options: str) -> tuple[int, list[ET.Element], str]:
+def _pytest(
+    source: Path, tests: Iterable[str], directory: Path, *options: str, postgres: bool = True
+) -> tuple[int, list[ET.Element], str]:
     """Run tests against a copy of the sources; return pytest's exit code, the test cases, and what it printed."""
     report = directory / "report.xml"
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "not slow", f"--junitxml={report}"]
+    marked = "not slow" if postgres else "not slow and not pg"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", marked, f"--junitxml={report}"]
     command += [f"--timeout={TEST_TIMEOUT_S}", "--tb=no", *options, *tests]
     done = subprocess.run(
         command,
@@ -87,29 +90,36 @@ def _explored(source: Path, run: str) -> str:
 
 def require_sound(faults: Sequence[SeededFault], jobs: int) -> None:
     """Exit if a listed test fails without any fault."""
-    tests = sorted({test for fault in faults for test in fault.tests})
     parallel = ("-n", str(jobs), "--dist", "worksteal") if jobs > 1 else ("-n", "0")
-    with tempfile.TemporaryDirectory(prefix="holdfast-faults-") as directory:
-        code, cases, printed = _pytest(SOURCE, tests, Path(directory), *parallel)
-    if code != 0:
-        sys.exit(f"The listed tests do not pass without a fault:\n{printed}")
+    passed = 0
+    for postgres in (True, False):
+        tests = sorted({test for fault in faults if fault.postgres is postgres for test in fault.tests})
+        if not tests:
+            continue
+        with tempfile.TemporaryDirectory(prefix="holdfast-faults-") as directory:
+            code, cases, printed = _pytest(SOURCE, tests, Path(directory), *parallel, postgres=postgres)
+        if code != 0:
+            sys.exit(f"The listed tests do not pass without a fault:\n{printed}")
+        passed += len(cases)
     runs = sorted({fault.breaks.run for fault in faults if fault.breaks})
     for run in runs:
         if broken := _explored(SOURCE, run):
             sys.exit(f"The model {run!r} breaks without a fault: {broken}")
-    print(f"{len(cases)} tests pass and {len(runs)} models hold without a fault", flush=True)
+    print(f"{passed} tests pass and {len(runs)} models hold without a fault", flush=True)
 
 
 def tried(fault: SeededFault) -> FaultResult:
     """Switch one fault on, run the tests that are listed for it, and explore the model that it names."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="holdfast-fault-", dir=tmpfs_directory()) as directory:
-        source = copy_with(fault, Path(directory))
         try:
-            code, cases, printed = _pytest(source, fault.tests, Path(directory))
+            source = copy_with(fault, Path(directory))
+            code, cases, printed = _pytest(source, fault.tests, Path(directory), postgres=fault.postgres)
             broken = _explored(source, fault.breaks.run) if fault.breaks else None
         except subprocess.TimeoutExpired as expired:
             return FaultResult(fault=fault, missed=f"{expired.cmd[2]} did not end within {expired.timeout:g} s")
+        except subprocess.CalledProcessError:
+            return FaultResult(fault=fault, missed="the triggers could not be generated")
     wrong = [case for case in cases if case.find("failure") is not None]
     failed = tuple(sorted(case.get("name", "") for case in wrong))
     missed = _missed(fault, code, failed, printed)
@@ -191,11 +201,16 @@ def _chosen(only: Sequence[str]) -> list[SeededFault]:
     return chosen
 
 
-def _shown(results: Iterator[FaultResult], *, names: bool) -> list[FaultResult]:
-    """Print a line for each fault as it is tried, with the failed tests if `names`, and return them all."""
+def _shown(results: Iterator[FaultResult], *, names: bool, kept: bool) -> list[FaultResult]:
+    """Print a line for each fault as it is tried, with the failed tests if `names`, and return them all.
+
+    If `kept`, each is recorded at once: a run that is stopped has not run for nothing.
+    """
     done = []
     for result in results:
         done.append(result)
+        if kept:
+            record([result])
         what = _counted(result) if result.missed is None else f"NOT CAUGHT: {result.missed}"
         what += f"; breaks {result.broken!r}" if result.broken and result.missed is None else ""
         print(f"{result.fault.id:<56} {result.seconds:5.1f} s  {what}", flush=True)
@@ -218,11 +233,9 @@ def main() -> None:
     began = time.perf_counter()
     require_sound(faults, args.jobs)
     with ThreadPoolExecutor(args.jobs) as pool:
-        results = _shown(pool.map(tried, faults), names=args.names)
+        results = _shown(pool.map(tried, faults), names=args.names, kept=args.record)
     missed = [result for result in results if result.missed is not None]
     print(f"{len(results) - len(missed)} of {len(results)} faults caught in {time.perf_counter() - began:.0f} s")
-    if args.record:
-        record(results)
     if args.write:
         write(args.write, "faults", section(results))
     if missed:

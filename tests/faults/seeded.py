@@ -64,12 +64,18 @@ class SeededFault(msgspec.Struct, frozen=True, kw_only=True):
     patches: tuple[Patch, ...]
     tests: tuple[str, ...]
     databases: tuple[str, ...] = ()
+    postgres: bool = True  # False: it is the same on both databases, so its tests run on SQLite alone
     guards: tuple[tuple[str, str], ...] = ()  # of decide: the functions and refusal codes that the fault takes out
     breaks: Broken | None = None
 
     @property
     def area(self) -> str:
         return self.id.partition(".")[0]
+
+
+def plain(id_: str, meaning: str, patch: Patch, *tests: str) -> SeededFault:
+    """Return a fault of one place, above the database; its tests run on SQLite alone."""
+    return SeededFault(id=id_, meaning=meaning, patches=(patch,), tests=tests, postgres=False)
 
 
 def patched_files(fault: SeededFault) -> dict[str, str]:

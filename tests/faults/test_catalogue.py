@@ -53,7 +53,8 @@ def test_every_listed_test_exists(fault: SeededFault) -> None:
 
 
 def test_no_case_of_a_listed_test_is_left_out_on_postgres() -> None:
-    files = {test.partition("::")[0].removeprefix("tests/") for fault in FAULTS for test in fault.tests}
+    listed = {test for fault in FAULTS if fault.postgres for test in fault.tests}
+    files = {test.partition("::")[0].removeprefix("tests/") for test in listed}
     thinned = {file for file in files if file.partition("/")[0] in thinning.FOLDERS}
     assert thinned - thinning.TABLES.keys() == thinning.WHOLE
 

@@ -13,12 +13,12 @@ import pytest
 from holdfast import Ledger
 from holdfast.core.errors import SpecInvalidError
 from holdfast.core.records import time_text
-from holdfast.nodd import metadata
+from holdfast.nodd import metadata, validity
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import Dataset, Datasets, load, shipped
 from holdfast.nodd.records import WalRecord, broken_rules, json_schema
 from holdfast.nodd.units import Operator, OperatorVerdict
-from tests.nodd.ingesting import GRIB, announce, records
+from tests.nodd.ingesting import GRIB, announce, queried, records
 from tests.nodd.messages import enveloped, event, record
 from tests.nodd.objects import MemorySource
 
@@ -86,6 +86,21 @@ def test_an_operator_that_refused_the_object_has_failed_in_the_record(
     _, later = records(ledger)
     assert (later["status"], later["integrity_status"], later["metadata_status"]) == ("quarantined", "ok", "failed")
     assert [problems(one) for one in (refused, later)] == [[], []]
+
+
+@pytest.mark.req("K-22", "K-44")
+def test_an_item_that_is_not_valid_is_not_promoted_and_its_record_has_failed(
+    ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validity, "problems", lambda _item: ["wrong"])
+    announce(ledger, GRIB, source)
+    ledger.run_until_idle()
+    [found] = records(ledger)
+    fields = ("status", "last_error_code", "metadata_status", "stac_status", "provenance_status", "stac_item_id")
+    refused = ["quarantined", "stac_validation_failed", "ok", "failed", "unknown", None]
+    assert [found[name] for name in fields] == refused
+    assert problems(found) == []
+    assert queried(ledger.store, "SELECT count(*) FROM nodd_items") == [(0,)]
 
 
 @pytest.mark.req("K-34")

@@ -71,6 +71,14 @@ def test_four_processes_claim_each_job_once_and_share_the_work(ledger_url: str) 
 
 
 @pytest.mark.req("G-17")
+def test_a_ledgers_file_has_a_write_ahead_log(sqlite_url: str) -> None:
+    create_store(sqlite_url).close()
+    plain = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    assert plain.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    plain.close()
+
+
+@pytest.mark.req("G-17")
 def test_a_foreign_writer_only_delays(sqlite_url: str) -> None:
     """A foreign client holds SQLite's own lock: the ledger's processes wait for it, and none fails."""
     submit(sqlite_url, 200)
