@@ -24,6 +24,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt
+from holdfast.engine import committer
 from holdfast.engine.committer import Committer
 from holdfast.engine.tasks import CallTask, ClaimTask, EndTask, SubmitTask, Task
 from holdfast.engine.world import Crash, World
@@ -165,6 +166,29 @@ def test_callers_that_share_a_transaction_get_their_own_jobs(watched: Watched) -
             [msgspec.json.decode(reading.jobs.get(job_id).payload) for job_id in job_ids] for job_ids in answers
         ]
     assert payloads == [[{"n": [n, m]} for m in range(n)] for n in range(1, 6)]
+    assert not watched.committer._waiting  # a batch that has its answer is not kept
+
+
+def test_those_who_wait_are_woken(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They look for a leader that has left now and then; an answer does not wait for that."""
+    monkeypatch.setattr(committer, "LOST_S", 600.0)
+    answers = watched.gather(*[lambda: watched.ledger.submit(NOOP)] * 3)
+    assert [type(answer) for answer in answers] == [Receipt] * 3
+
+
+def test_a_write_within_a_write_of_the_same_thread_is_refused(ledger_url: str) -> None:
+    """Such as one of a signal handler: it would wait for what it has interrupted."""
+    refused: list[str] = []
+
+    def reach(_point: str) -> None:
+        try:
+            ledger.submit(NOOP)
+        except StoreBusyError as error:
+            refused.append(str(error.context["reason"]))
+
+    with Ledger(ledger_url, world=World(reach=reach)) as ledger:
+        ledger.submit(NOOP)
+    assert refused == ["reentered"] * 2  # during it and after it
 
 
 def test_a_hundred_threads_with_one_key_get_one_job(watched: Watched) -> None:

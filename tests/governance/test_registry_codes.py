@@ -429,7 +429,7 @@ def test_preflight_is_go_only_if_all_gates_pass(ledgers: Ledgers) -> None:
     assert [(gate.gate, gate.verdict) for gate in dry.gates if gate.verdict != "GO"] == [
         ("PF1", "NO_GO"), ("PF5", "DRY_RUN_ONLY"), ("PF7", "DRY_RUN_ONLY"),
     ]  # fmt: skip
-    assert (dry.report.verdict, dry.code) == ("ABORT_PREFLIGHT", "REJECT_PRODUCTION_TARGET")
+    assert (dry.report.verdict, dry.preflight, dry.code) == ("ABORT_PREFLIGHT", "NO_GO", "REJECT_PRODUCTION_TARGET")
 
 
 def test_the_guide_names_every_code_gate_and_state() -> None:

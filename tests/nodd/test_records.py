@@ -155,6 +155,7 @@ def test_a_record_that_breaks_a_rule_is_reported(change: dict[str, Any], rule: s
     assert rule in list(broken_rules({**record, **change}, shipped()))
 
 
+@pytest.mark.req("K-03", "K-04", "K-06")
 def test_the_schema_refuses_what_is_not_declared_and_asks_for_what_is_required() -> None:
     schema = json_schema()
     [name] = [name for name, one in schema["$defs"].items() if "properties" in one]
@@ -163,3 +164,8 @@ def test_the_schema_refuses_what_is_not_declared_and_asks_for_what_is_required()
         "version",
     ]  # fmt: skip
     assert any("unexpected" in error.message for error in VALIDATOR.iter_errors({"other": 1}))
+    fields = schema["$defs"][name]["properties"]
+    checked, emitted = ["failed", "ok", "suspect", "unknown"], ["failed", "ok", "partial", "unknown"]
+    assert fields["integrity_status"]["enum"] == fields["metadata_status"]["enum"] == checked
+    assert fields["stac_status"]["enum"] == ["created", "failed", "no-op", "unknown", "updated"]
+    assert fields["provenance_status"]["enum"] == emitted

@@ -6,6 +6,7 @@ Invariants: the tests of a file are quick, and run on SQLite; a reason names a m
 from __future__ import annotations
 
 _GUARDS = ("tests/core/test_decide.py", "tests/faults/test_models.py", "tests/store/test_guards_agree.py")
+_CRASHES = "tests/engine/test_testing.py"
 TARGETS: dict[str, tuple[str, ...]] = {
     "core/decide.py": _GUARDS,
     "core/stepwise.py": _GUARDS,
@@ -26,7 +27,12 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "core/manifest.py": ("tests/governance/test_vocabulary.py",),
     "core/selection.py": ("tests/governance/test_selection.py", "tests/governance/test_selection_files.py"),
     "core/protocol.py": ("tests/engine/test_routing.py", "tests/governance/test_rollback.py"),
-    "engine/committer.py": ("tests/engine/test_committer.py",),
+    "engine/committer.py": (
+        "tests/engine/test_committer.py",
+        f"{_CRASHES}::test_a_crash_at_any_point_costs_no_job_and_no_second_effect",
+        f"{_CRASHES}::test_a_crashed_submit_is_there_or_not_at_all",
+        f"{_CRASHES}::test_commit_and_finish_can_be_run_apart_without_a_fault",
+    ),
     "engine/isolation.py": ("tests/engine/test_committer.py", "tests/engine/test_effect_faults.py"),
 }
 _LOST = "equal: no loss and one loss are both below LOSSES_EXCUSED"

@@ -81,10 +81,13 @@ def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDe
 
 
 def _changes(tree: ast.Module, function: ast.FunctionDef) -> Iterator[tuple[int, str, ast.Module]]:
-    """Yield the line, the words and the changed module of each change; the tree itself is as before after each."""
-    for parent in ast.walk(function):
+    """Yield the line, the words and the changed module of each change; the tree itself is as before after each.
+
+    Only the body changes: the defaults of a function are not part of its code.
+    """
+    for parent in (function, *(node for statement in function.body for node in ast.walk(statement))):
         for name, value in ast.iter_fields(parent):
-            if name in ("annotation", "returns", "decorator_list", "args") and parent is function:
+            if parent is function and name != "body":
                 continue
             for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
                 if not isinstance(child, ast.AST):

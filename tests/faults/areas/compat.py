@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.seeded import Patch, plain
+from tests.faults.seeded import Patch, SeededFault, plain
 
 STATES, VALIDATOR, QUEUE = "compat/states.py", "compat/validator.py", "compat/job_queue.py"
 STALLS, WAL, MOVES = "compat/stalls.py", "compat/wal.py", "compat/wal_moves.py"
@@ -89,27 +89,28 @@ JOBS = (
         f"{TESTS}/test_stalled_job_recovery.py::test_recovery_is_automatic_or_by_approval",
     ),
     plain(
-        "compat.status_not_text",
-        "A status is not a text.",
+        "compat.statuses_apart",
+        "The statuses of the source are another enumeration than the states of a job.",
         Patch(
             STATES,
             "",
             "JobStatus = JobState",
-            'JobStatus = __import__("enum").Enum("JobStatus", {state.name: state.value for state in JobState})',
+            'JobStatus = __import__("enum").StrEnum("JobStatus", {state.name: state.value for state in JobState})',
         ),
         f"{TESTS}/test_valid_transitions.py::test_statuses_are_the_five_words_and_are_text",
     ),
-    plain(
-        "compat.running_job_back_to_pending",
-        "The table has an edge from running to pending.",
-        Patch(
-            "core/machines.py",
-            "",
-            '"JOB", "expire", "running → failed → pending"',
-            '"JOB", "expire", "running → pending"',
+    SeededFault(
+        id="compat.running_job_back_to_pending",
+        meaning="The table has an edge from running to pending.",
+        patches=tuple(
+            Patch("core/machines.py", "", f'"{event}", "running → failed → pending"', f'"{event}", "running → pending"')
+            for event in ("retry", "expire", "revoke", "give_back")
         ),
-        "tests/core/test_machine.py::test_a_machine_has_these_edges_and_no_more",
-        "tests/cli/test_machines.py::test_no_drawing_has_an_edge_from_running_to_pending",
+        tests=(
+            "tests/core/test_machine.py::test_a_machine_has_these_edges_and_no_more",
+            "tests/cli/test_machines.py::test_no_drawing_has_an_edge_from_running_to_pending",
+        ),
+        postgres=False,
     ),
 )
 

@@ -65,12 +65,6 @@ PROCEDURE = (
         f"{PROCEDURES}::test_a_root_belongs_to_one_run_for_good",
     ),
     plain(
-        "governance.performed_step_repeated",
-        "A run that was interrupted begins again at its first step.",
-        Patch(RUNNER, "ProcedureRunner.due", "if each[0] not in performed)", "if each[0] > self._what.first)"),
-        f"{TESTS}/test_procedures_crash.py::test_a_crash_anywhere_is_resumed_to_the_same_end",
-    ),
-    plain(
         "governance.compensation_not_recorded",
         "A step is undone and stays recorded as performed.",
         Patch(
@@ -165,8 +159,7 @@ REGISTRY = (
         "governance.successors_not_verified",
         "The successors of the values of a collection are not verified.",
         Patch(ROLLBACK, "successor_faults", "return faults", "return []"),
-        f"{TESTS}/test_registry_codes.py",
-        f"{TESTS}/test_supersession.py",
+        f"{TESTS}/test_vocabulary.py::test_who_follows_whom",
     ),
     plain(
         "governance.deleting_rollback_reviewed",

@@ -30,7 +30,7 @@ RECORD = (
             'WriteStatus = Literal["unknown", "created", "updated", "no-op", "failed"]',
             "WriteStatus = str",
         ),
-        f"{TESTS}/test_records.py::test_a_record_has_the_26_fields_and_declared_extensions_alone",
+        f"{TESTS}/test_records.py::test_the_schema_refuses_what_is_not_declared_and_asks_for_what_is_required",
     ),
     plain(
         "nodd.failed_write_a_success",
@@ -125,7 +125,7 @@ FEED = (
             'raise _RejectError("not_json", f"{what} is not JSON',
             'raise _IgnoreError("not_json", f"{what} is not JSON',
         ),
-        f"{TESTS}/test_notices.py::test_no_body_stops_the_poller_and_none_is_lost",
+        f"{TESTS}/test_notices.py::test_what_cannot_be_understood_is_rejected_with_a_code",
     ),
 )
 
