@@ -51,7 +51,7 @@ JOBS = (
             "if False:",
         ),
         f"{TESTS}/test_idempotent_transitions.py::test_marking_a_running_job_as_running_does_not_make_it_yours",
-        f"{TESTS}/test_optimistic_locking.py::test_of_many_who_want_one_job_one_gets_it",
+        f"{TESTS}/test_optimistic_locking.py::test_of_many_workers_that_claim_one_job_one_gets_it",
     ),
     plain(
         "compat.missing_job_another_error",
@@ -75,7 +75,7 @@ JOBS = (
         "Work that sends heartbeats looks stalled, because only its start counts.",
         Patch(STALLS, "DeadlockDetector.detect_stalled_jobs", "if not self._automatic:", "if False:"),
         f"{TESTS}/test_stalled_job_detection.py::test_a_heartbeat_keeps_long_work_from_looking_stalled",
-        f"{TESTS}/test_deadlock_timeout_tuning.py::test_silence_is_counted_from_the_latest_heartbeat",
+        f"{TESTS}/test_deadlock_timeout_tuning.py::test_a_timeout_is_counted_from_the_latest_heartbeat",
     ),
     plain(
         "compat.recovered_without_approval",
@@ -136,15 +136,15 @@ ENTRIES = (
         "compat.entry_without_its_effects",
         "An entry is completed and its effects are not applied.",
         Patch(MOVES, "EntryMover._completed", "transaction.apply([effects])", "pass"),
-        f"{LOG}::test_an_entry_and_its_effects_are_one",
-        f"{LOG}::test_storage_is_what_the_operations_made_of_it",
+        f"{LOG}::test_an_entry_and_its_effects_are_committed_together",
+        f"{LOG}::test_the_storage_holds_the_effects_of_all_operations",
         f"{RECOVERY}::test_a_crash_during_a_completion_leaves_all_of_it_or_nothing",
     ),
     plain(
         "compat.append_during_a_recovery",
         "An entry is appended while another process recovers the log.",
         Patch("compat/wal_gate.py", "AppendTask._append", "require_no_recovery(transaction, self._queue)", "pass"),
-        f"{RECOVERY}::test_recovery_shuts_its_log_to_every_process_and_no_other_log",
+        f"{RECOVERY}::test_recovery_closes_its_log_to_every_process_and_no_other_log",
     ),
     plain(
         "compat.poison_entry_blocks_recovery",
@@ -155,7 +155,7 @@ ENTRIES = (
             "self._note_failure(attempt, error, final=final or isinstance(error, Quarantine | Cancel))",
             "raise",
         ),
-        f"{RECOVERY}::test_a_poison_entry_ends_failed_and_blocks_nobody",
+        f"{RECOVERY}::test_a_poison_entry_ends_failed_and_does_not_block_others",
     ),
     plain(
         "compat.entries_in_another_order",
@@ -175,7 +175,7 @@ ENTRIES = (
         "The published model of the log has no cleanup.",
         Patch("model/published.py", "_steps", 'yield "Cleanup"', 'if None: yield "Cleanup"'),
         "tests/model/test_published.py::test_it_has_the_published_actions_and_variables",
-        "tests/model/test_catalogue.py::test_a_run_comes_to_what_the_catalogue_says",
+        "tests/model/test_catalogue.py::test_a_run_has_the_outcome_of_the_catalogue",
     ),
 )
 

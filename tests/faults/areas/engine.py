@@ -55,7 +55,7 @@ FAULTS = (
         "engine.state_not_projected",
         "The state of a job does not follow from the rulings on its last attempt.",
         Patch("core/project.py", "project", "if ruling.attempt == attempt:", "if False:"),
-        "tests/core/test_project.py::test_a_history_adds_up_to_a_state",
+        "tests/core/test_project.py::test_a_history_projects_to_a_state",
         "tests/store/test_projection.py::test_every_history_leaves_the_projected_states_and_the_real_counts",
     ),
     plain(
@@ -92,7 +92,7 @@ FAULTS = (
             "self._waiting.extend(events[:room])",
             "self._waiting.extend(events[:room][::-1])",
         ),
-        "tests/engine/test_events.py::test_every_transition_is_told_in_the_order_of_the_journal",
+        "tests/engine/test_events.py::test_every_transition_is_published_in_the_order_of_the_journal",
     ),
     plain(
         "engine.purged_payload_kept",

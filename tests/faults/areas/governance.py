@@ -42,7 +42,7 @@ PROCEDURE = (
         "A run begins although a check before it has failed.",
         Patch(RUNNER, "ProcedureRunner._checked", "return self._refused(step, error)", "str(error)"),
         f"{PROCEDURES}::test_an_abort_by_a_check_has_written_nothing",
-        f"{STOPS}::test_a_preflight_that_says_no_has_written_nothing",
+        f"{STOPS}::test_a_failed_preflight_writes_nothing",
     ),
     plain(
         "governance.lease_not_taken",
@@ -55,7 +55,7 @@ PROCEDURE = (
         "governance.grant_not_consumed_with_the_lease",
         "A run begins without consuming a grant.",
         Patch(RESERVATION, "Reservation._consumed", "if wanted is None:", "if True:"),
-        f"{TESTS}/test_procedures_leases.py::test_one_grant_is_good_for_one_run_whoever_asks_and_however_it_ends",
+        f"{TESTS}/test_procedures_leases.py::test_one_grant_permits_one_run_only",
         f"{BUILDS}::test_a_used_grant_builds_nothing_more",
     ),
     plain(
@@ -90,19 +90,19 @@ REGISTRY = (
         "governance.schema_not_verified",
         "A schema that was changed during a build is not found.",
         Patch(PROOF, "verify_schema", "if set(found.values()) != {manifest.schema_digest}:", "if False:"),
-        f"{STOPS}::test_a_schema_that_was_changed_meanwhile_is_found",
+        f"{STOPS}::test_a_schema_changed_during_a_build_is_found",
     ),
     plain(
         "governance.unlisted_value_put_in_force",
         "A staged value that the manifest does not list is not found.",
         Patch(PROOF, "guard_faults", "if name not in listed", "if False"),
-        f"{STOPS}::test_a_value_that_nobody_listed_is_found_before_anything_is_in_force",
+        f"{STOPS}::test_an_unlisted_value_is_found_before_any_value_is_in_force",
     ),
     plain(
         "governance.evidence_missing",
         "A build keeps no log of its rollback.",
         Patch(PROOF, "_evidence", 'yield "rollback_log", ', "_ = "),
-        f"{BUILDS}::test_the_evidence_is_complete_and_is_what_was_written",
+        f"{BUILDS}::test_the_evidence_is_complete_and_matches_the_rows",
     ),
     plain(
         "governance.withheld_values_stay_staged",
@@ -114,20 +114,20 @@ REGISTRY = (
         "governance.prod_not_held",
         "A governed prod ledger is not on hold from its start.",
         Patch(PREFLIGHT, "registration_hold", 'meta["governed"] == "yes" and meta["environment"] == PROD', "False"),
-        f"{GATEWAY}::test_who_is_held_from_the_start",
-        f"{GATEWAY}::test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant",
+        f"{GATEWAY}::test_only_a_governed_prod_ledger_begins_on_hold",
+        f"{GATEWAY}::test_a_governed_prod_ledger_is_on_hold_until_a_grant_lifts_it",
     ),
     plain(
         "governance.closed_gate_passed",
         "The verdict of a preflight is GO although a gate is closed.",
         Patch(PREFLIGHT, "verdict_of", "NO_GO if NO_GO in verdicts else DRY_RUN_ONLY", "DRY_RUN_ONLY"),
-        f"{TESTS}/test_registry_codes.py::test_all_gates_are_asked_and_only_then_is_it_go",
+        f"{TESTS}/test_registry_codes.py::test_preflight_is_go_only_if_all_gates_pass",
     ),
     plain(
         "governance.real_run_dispatched",
         "The dispatcher validates a real run.",
         Patch(DISPATCH, "_require_mode", "if mode == Mode.REAL_RUN:", "if False:"),
-        f"{DISPATCHED}::test_a_real_run_is_refused_there_whatever_it_is",
+        f"{DISPATCHED}::test_dispatch_refuses_every_real_run",
     ),
     plain(
         "governance.later_check_told_first",
@@ -135,7 +135,7 @@ REGISTRY = (
         Patch(
             DISPATCH, "dispatch", "blocker = code\n                break", "blocker = code\n                continue"
         ),
-        f"{DISPATCHED}::test_of_several_faults_the_earliest_is_told",
+        f"{DISPATCHED}::test_of_several_faults_the_earliest_is_reported",
     ),
     plain(
         "governance.observation_kept_twice",
@@ -153,19 +153,19 @@ REGISTRY = (
         "governance.successors_in_a_circle",
         "Successors that lead in a circle are accepted.",
         Patch(ROLLBACK, "successor_fault", "if ValueName.of(target) in _chain(", "if None in _chain("),
-        f"{TESTS}/test_rollback.py::test_why_a_successor_will_not_do",
+        f"{TESTS}/test_rollback.py::test_each_fault_of_a_successor",
     ),
     plain(
         "governance.successors_not_verified",
         "The successors of the values of a collection are not verified.",
         Patch(ROLLBACK, "successor_faults", "return faults", "return []"),
-        f"{TESTS}/test_vocabulary.py::test_who_follows_whom",
+        f"{TESTS}/test_vocabulary.py::test_faults_of_successors",
     ),
     plain(
         "governance.deleting_rollback_reviewed",
         "A rollback that deletes a value passes the review.",
         Patch(ROLLBACK, "_deletes", "contract.disposition == Disposition.DELETE", "False"),
-        f"{TESTS}/test_rollback.py::test_each_code_is_reached_and_by_nothing_but_its_cause",
+        f"{TESTS}/test_rollback.py::test_each_code_is_reached_only_by_its_cause",
     ),
     plain(
         "governance.digest_without_its_version",
@@ -191,13 +191,13 @@ REPLAYED = (
         "replay.job_without_a_verdict_replayed",
         "A job that has changed since it was selected is replayed.",
         Patch("governance/replay/batch.py", "_changed", "if job.version == version:", "if True:"),
-        f"{TESTS}/test_replay_run.py::test_what_has_changed_since_it_was_selected_is_passed_over_and_counted",
+        f"{TESTS}/test_replay_run.py::test_jobs_changed_since_the_selection_are_skipped_and_counted",
     ),
     plain(
         "replay.replaced_without_a_grant",
         "In stage a run replaces jobs without a grant.",
         Patch(REPLAY, "needs_grant", "environment == PROD or replaces or broad", "environment == PROD or broad"),
-        f"{TESTS}/test_replay_modes.py::test_to_replace_takes_a_grant_everywhere_but_in_dev",
+        f"{TESTS}/test_replay_modes.py::test_outside_dev_a_replacement_needs_a_grant",
     ),
     plain(
         "replay.global_selection_accepted",
@@ -235,13 +235,13 @@ REPLAYED = (
             "candidates_text(candidates.job_ids, candidates.versions)",
             "candidates_text([], [])",
         ),
-        f"{TESTS}/test_replay_run.py::test_everything_is_on_record_and_told",
+        f"{TESTS}/test_replay_run.py::test_a_replay_is_journalled_and_published",
     ),
     plain(
         "replay.same_version_replaced",
         "What has succeeded is replaced by the same version of its operation.",
         Patch(CANDIDATES, "ReplayRules._of_replacing", "same = now == job.operation_version and", "same = False and"),
-        f"{TESTS}/test_replay_modes.py::test_what_succeeded_is_replaced_only_by_a_newer_version",
+        f"{TESTS}/test_replay_modes.py::test_a_succeeded_job_is_replaced_only_by_a_newer_version",
         f"{TESTS}/test_replay_candidates.py::test_one_job_has_one_verdict",
     ),
     plain(

@@ -13,7 +13,7 @@ RECORD = (
         "nodd.identity_without_its_time",
         "The id of a record does not depend on the start of its time range.",
         Patch("nodd/notices.py", "wal_id", "|{time_range_start}", ""),
-        f"{TESTS}/test_golden.py::test_a_golden_message_says_exactly_this",
+        f"{TESTS}/test_golden.py::test_a_golden_message_parses_to_its_golden_answer",
     ),
     plain(
         "nodd.any_field_accepted",
@@ -36,7 +36,7 @@ RECORD = (
         "nodd.failed_write_a_success",
         "A record that succeeded may have a catalogue write that failed.",
         Patch(RECORDS, "broken_rules", 'record["stac_status"] != "failed" or failed', "True or failed"),
-        f"{TESTS}/test_records.py::test_a_record_that_breaks_a_rule_is_told",
+        f"{TESTS}/test_records.py::test_a_record_that_breaks_a_rule_is_reported",
     ),
     plain(
         "nodd.failed_provenance_a_success",
@@ -68,13 +68,13 @@ FEED = (
         "nodd.message_deleted_before_its_work_ends",
         "A message is deleted although its record has failed, so no dead letter stands for it.",
         Patch("nodd/feed.py", "Feed.poll_and_process", "if found <= ENDS]", "if found <= RESTS]"),
-        f"{TESTS}/test_feed.py::test_a_message_whose_work_fails_is_left_and_dies_with_a_record_that_says_so",
+        f"{TESTS}/test_feed.py::test_a_message_whose_work_fails_reaches_the_dead_letter_queue_and_its_record_names_the_error",
     ),
     plain(
         "nodd.dead_letter_not_matched_with_its_record",
         "A drain replays whatever record a dead letter names, in any state.",
         Patch(DRAIN, "Drain._sorted", "if job.state != JobState.FAILED:", "if False:"),
-        f"{TESTS}/test_operating.py::test_a_drain_tells_the_ledger_first_and_replays_only_what_failed",
+        f"{TESTS}/test_operating.py::test_a_drain_records_messages_first_and_replays_only_failed_units",
     ),
     plain(
         "nodd.dead_letter_of_an_earlier_write",
@@ -97,13 +97,13 @@ FEED = (
         "nodd.visibility_not_compared_with_the_work",
         "The doctor does not compare the visibility with how long the work takes.",
         Patch("nodd/doctor.py", "look_at_visibility", "if visibility_s >= p99_s + BUFFER_S:", "if True:"),
-        f"{TESTS}/test_policies.py::test_the_doctor_holds_the_visibility_against_how_long_the_work_takes",
+        f"{TESTS}/test_policies.py::test_the_doctor_compares_the_visibility_timeout_with_the_duration_of_the_work",
     ),
     plain(
         "nodd.damaged_object_retried",
         "An object that no attempt can mend is retried, not quarantined.",
         Patch(ATTEMPT, "IngestAttempt._integrity_failed", "if issue in PERMANENT_ISSUES or (", "if False or ("),
-        f"{TESTS}/test_ingest.py::test_what_is_broken_is_quarantined_at_once",
+        f"{TESTS}/test_ingest.py::test_a_broken_object_is_quarantined_at_once",
     ),
     plain(
         "nodd.governance_refusal_retried",
@@ -125,7 +125,7 @@ FEED = (
             'raise _RejectError("not_json", f"{what} is not JSON',
             'raise _IgnoreError("not_json", f"{what} is not JSON',
         ),
-        f"{TESTS}/test_notices.py::test_what_cannot_be_understood_is_rejected_with_a_code",
+        f"{TESTS}/test_notices.py::test_an_unreadable_message_is_rejected_with_a_code",
     ),
 )
 
@@ -159,7 +159,7 @@ OPERATORS = (
         "nodd.same_item_written_again",
         "An item that has not changed is written again.",
         Patch(ATTEMPT, "IngestAttempt._register", "if before is not None and before[0] == content:", "if False:"),
-        f"{TESTS}/test_replay_modes.py::test_what_has_succeeded_is_replaced_by_a_later_version_into_the_same_item_and_one_record",
+        f"{TESTS}/test_replay_modes.py::test_a_succeeded_unit_is_replaced_by_a_later_version_in_the_same_item_and_record",
     ),
     plain(
         "nodd.provenance_not_deterministic",
@@ -185,7 +185,7 @@ REPORTED = (
             'self._sink.add("wal_records_total", dataset=dataset, status=status)',
             "pass",
         ),
-        f"{TESTS}/test_telemetry.py::test_a_unit_that_succeeds_is_told_once_and_its_duplicate_not_at_all",
+        f"{TESTS}/test_telemetry.py::test_a_successful_unit_is_counted_once_and_its_duplicate_is_not",
     ),
     plain(
         "nodd.mismatch_not_counted",
