@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from holdfast.audit.as_of import Past, PastExecution, PastJob, counts_at, job_at
 from holdfast.core.commands import Cancel, Commit, Complete, Finish, GiveBack, Quarantine, Replay, Retry, Start
 from holdfast.core.errors import HistoryArchivedError, InputError, JobNotFoundError
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import EXECUTION, JOB, OPEN, ExecutionStatus, JobState
-from holdfast.core.records import Attempt, Execution, Job, JournalRow, time_text
+from holdfast.core.records import Attempt, Execution, Job, time_text
 from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.store import Declared, create_store
 from holdfast.store.statements import statements

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.core.errors import InputError
-from holdfast.core.records import Execution, JournalRow
+from holdfast.core.journal import JournalRow
+from holdfast.core.records import Execution
 from holdfast.explain.times import past_moment
 from holdfast.store import open_store
 from tests.cli.commands import holdfast, process

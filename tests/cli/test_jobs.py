@@ -13,7 +13,8 @@ import pytest
 
 from holdfast.cli.output import age
 from holdfast.core.commands import Fail
-from holdfast.core.records import Execution, JournalRow
+from holdfast.core.journal import JournalRow
+from holdfast.core.records import Execution
 from holdfast.store import Lease, Submission, open_store
 from holdfast.store.verbs.tracebacks import keep_tracebacks
 from tests.cli.commands import PROGRAM, at, clean_environment, holdfast

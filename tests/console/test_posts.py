@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.commands import Fail
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import GRANT
-from holdfast.core.records import JournalRow
 from holdfast.store import Lease
 from tests.console.sites import ORIGIN, PASSWORD, Person, Site
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from holdfast.core import commands as ask
 from holdfast.core import governed
 from holdfast.core.decide import CANCELLED, Move, decide
+from holdfast.core.journal import JournalRow, Ruling
 from holdfast.core.machines import COMMITTED, JOB, MACHINES, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import RULED_EDGES, project, rulings_of
-from holdfast.core.records import Attempt, Execution, Job, JournalRow, Ruling
+from holdfast.core.records import Attempt, Execution, Job
 from holdfast.core.rulings import Lapse, Revoke
 from tests.core.asking import NOW, TICK, execution, job
 

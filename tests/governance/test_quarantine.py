@@ -11,8 +11,8 @@ from holdfast.audit.check.runner import check
 from holdfast.core.authority import Act
 from holdfast.core.commands import Cancel, Fail
 from holdfast.core.errors import InputError, InvalidStateTransitionError, JobNotFoundError
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import JobState
-from holdfast.core.records import JournalRow
 from holdfast.explain.explain import explain
 from holdfast.governance import quarantine
 from holdfast.governance.quarantine import QuarantineFilters, add, find, history, purge, show, statistics

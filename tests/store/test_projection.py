@@ -9,9 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.commands import Cancel, Commit, Complete, Expire, Finish, GiveBack, Quarantine, Replay, Retry, Start
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import EXECUTION, JOB
 from holdfast.core.project import project, rulings_of
-from holdfast.core.records import Attempt, Execution, Job, JournalRow
+from holdfast.core.records import Attempt, Execution, Job
 from holdfast.core.rulings import Lapse, Revoke
 from tests.store.conftest import phases
 from tests.store.verbs import Verbs, fail

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from holdfast.core import governed, records, seals
+from holdfast.core import governed, journal, records, seals
 from holdfast.store import create_store
 from holdfast.store.statements import CURRENT_ATTEMPT
 from holdfast.store.tables import ALL, GUARDED, OWN_COLUMNS, Kind, Table, table_named
@@ -37,7 +37,7 @@ RECORDS = {
     "seals": seals.Seal,
     "archives": seals.Archive,
     "leases": governed.NamedLease,
-    "journal": records.JournalRow,
+    "journal": journal.JournalRow,
 }
 PYTHON = {Kind.TEXT: str, Kind.WHOLE: int, Kind.REAL: float, Kind.TIME: datetime, Kind.FLAG: bool}
 
@@ -117,7 +117,7 @@ def test_the_columns_of_the_views_are_those_of_the_records(ledger_url: str) -> N
     client = Client(ledger_url)
     shown = {
         "holdfast_executions": {*records.Execution.__struct_fields__, "event", "actor", "reason", "move_id"},
-        "holdfast_edges": {*records.JournalRow.__struct_fields__, "record", "step", "epoch", "xid"},
+        "holdfast_edges": {*journal.JournalRow.__struct_fields__, "record", "step", "epoch", "xid"},
     }
     for view, names in shown.items():
         cursor = client.connection.execute(f"SELECT * FROM {view}")

@@ -19,8 +19,9 @@ from holdfast.core.commands import Complete, Fail, Quarantine
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import RefusedError
 from holdfast.core.governed import Grant, GrantEvent, Release
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import JobState
-from holdfast.core.records import Attempt, Execution, Job, JournalRow
+from holdfast.core.records import Attempt, Execution, Job
 from holdfast.store import Admission, Lease, Store, Submission, Transaction
 from holdfast.testing import VirtualClock
 

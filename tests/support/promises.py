@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast import Ledger
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import project, rulings_of
-from holdfast.core.records import Execution, Job, JournalRow
+from holdfast.core.records import Execution, Job
 from holdfast.store.transaction import Reading
 
 EVERYTHING = 1_000_000_000

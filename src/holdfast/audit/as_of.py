@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import HistoryArchivedError, InputError, JobNotFoundError
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import COMMITTED, EXECUTION, JOB, REQUEST, ExecutionStatus, JobState
-from holdfast.core.records import Execution, Job, JournalRow, time_text
+from holdfast.core.records import Execution, Job, time_text
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.counts import Count
 

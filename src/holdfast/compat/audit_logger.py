@@ -19,10 +19,10 @@ from holdfast.compat.audit_chain import FILE_BYTES_MAX, RETENTION, AuditChain, A
 from holdfast.compat.jobs import find, require_aware
 from holdfast.core.digest import canonical
 from holdfast.core.errors import InputError, JobNotFoundError, RefusedError
+from holdfast.core.journal import JournalRow
 from holdfast.core.machine import Edge
 from holdfast.core.machines import JobState
 from holdfast.core.project import RULED_EDGES
-from holdfast.core.records import JournalRow
 from holdfast.store import Clock, Store
 from holdfast.store.transaction import Reading
 

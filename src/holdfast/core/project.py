@@ -7,9 +7,9 @@ needed because executions do not show whether a job is failed or quarantined, an
 from collections.abc import Iterable
 from typing import Protocol
 
+from holdfast.core.journal import JournalRow, Ruling
 from holdfast.core.machine import Edge
 from holdfast.core.machines import JOB, OPEN, REQUEST, ExecutionStatus, JobState
-from holdfast.core.records import JournalRow, Ruling
 
 RULED_EDGES = frozenset(
     edge for edge in JOB.edges if edge.source is not None and JobState.RUNNING not in (edge.source, edge.target)

@@ -157,33 +157,6 @@ class Attempt:
         return hash((self.job_id, self.token))
 
 
-class Ruling(msgspec.Struct, frozen=True):
-    """A move of a job that no execution made: its event, its target state, and the attempts before it."""
-
-    event: str
-    target: JobState
-    attempt: int
-
-
-class JournalRow(msgspec.Struct, frozen=True):
-    """One edge that one record took, as the database recorded it."""
-
-    seq: int
-    machine: str
-    subject: int
-    version: int
-    source: str | None
-    target: str
-    event: str
-    actor: str
-    reason: str | None
-    attempt: int | None
-    move_id: str
-    grant_id: int | None
-    maintenance_id: int | None
-    at: datetime
-
-
 def time_text(moment: datetime) -> str:
     """Return a time in the text format of the ledger: UTC with microseconds and `Z`."""
     invariant(moment.tzinfo is not None, "a time without a zone")

@@ -8,8 +8,9 @@ from datetime import datetime
 from functools import cached_property
 
 from holdfast.core.frames import Where, where
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import REQUEST, JobState
-from holdfast.core.records import LOSSES_EXCUSED, Job, JournalRow, time_text
+from holdfast.core.records import LOSSES_EXCUSED, Job, time_text
 from holdfast.core.spans import age, instant
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.store.transaction import Reading

@@ -22,8 +22,9 @@ from holdfast.core.decide import CANCELLED, Refused
 from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError, InvalidStateTransitionError, StateTransitionRaceError
 from holdfast.core.governed import Grant
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import GrantState, JobState
-from holdfast.core.records import Job, JournalRow
+from holdfast.core.records import Job
 from holdfast.engine.upkeep.retention import GcReport, Retention, gc
 from holdfast.engine.worker.raised import HOPELESS
 from holdfast.governance.acts import actor_and_reason, retry_races

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from holdfast.core import commands, governed
 from holdfast.core.decide import Move
+from holdfast.core.journal import Ruling
 from holdfast.core.machines import COMMITTED, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import RULED_EDGES, project
-from holdfast.core.records import Ruling
 from holdfast.model.checker import Model, Promise
 from holdfast.model.rules import Budget, Guard, Plan, Try, Work, at, judged, matches, moved, planned, tried, unguarded
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.records import Job, JournalRow
+from holdfast.core.journal import JournalRow
+from holdfast.core.records import Job
 from holdfast.core.selection import ReplayReason
 from holdfast.governance.replay.guards import PROCEDURE
 from holdfast.governance.replay.record import terms_of

@@ -1,7 +1,7 @@
 """The placeholders of statements for the columns of records that no job needs: see `store.statements`."""
 
 MORE_COLUMNS = {
-    "journal_columns": ("records:JournalRow", "g"),
+    "journal_columns": ("journal:JournalRow", "g"),
     "seal_columns": ("seals:Seal", "s"),
     "archive_columns": ("seals:Archive", "a"),
     "grant_columns": ("governed:Grant", "g"),

@@ -22,8 +22,9 @@ from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, approval_te
 from holdfast.core.environments import DEV
 from holdfast.core.errors import ApprovalError, InputError
 from holdfast.core.governed import Grant
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import GRANT, GrantState
-from holdfast.core.records import JournalRow, time_text
+from holdfast.core.records import time_text
 from holdfast.explain.times import duration
 from holdfast.explain.values import row_value
 from holdfast.governance import grants

@@ -13,9 +13,10 @@ from holdfast.cli.options import ID_MAX, At, Reason, actor
 from holdfast.cli.text import Column
 from holdfast.core.digest import canonical
 from holdfast.core.frames import where
+from holdfast.core.journal import JournalRow
 from holdfast.core.machine import NOTHING
 from holdfast.core.machines import EXECUTION, JOB, REQUEST
-from holdfast.core.records import Execution, Job, JournalRow, time_text
+from holdfast.core.records import Execution, Job, time_text
 from holdfast.explain.times import past_moment
 from holdfast.explain.values import JOB_FIELDS, job_value, payload_value, row_value, traceback_values, tries
 from holdfast.store import Store

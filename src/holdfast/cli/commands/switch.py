@@ -12,8 +12,8 @@ from holdfast.cli.declare import argument, option
 from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, REASON_HELP, actor
 from holdfast.cli.text import Column
 from holdfast.core.governed import Switch
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import SWITCH, SwitchState
-from holdfast.core.records import JournalRow
 from holdfast.explain.values import row_value
 from holdfast.store import Store
 

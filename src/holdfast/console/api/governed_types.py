@@ -14,7 +14,7 @@ from msgspec import Meta
 from holdfast.console.api.types import Id, JournalAnswer, Text, Word
 from holdfast.core.authority import approval_text, effective_state, scope_of
 from holdfast.core.governed import Grant
-from holdfast.core.records import JournalRow
+from holdfast.core.journal import JournalRow
 from holdfast.governance.approval import approval_method
 from holdfast.store.requests import INTEGER_MAX
 

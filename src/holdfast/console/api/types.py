@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import ExecutionStatus, JobState
-from holdfast.core.records import Execution, Job, JournalRow
+from holdfast.core.records import Execution, Job
 from holdfast.explain.explanation import Explanation, FindingCode, JobVerdict
 from holdfast.explain.values import payload_value, result_value, traceback_values
 from holdfast.scheduling.schedules import Missed, Overlap, Scheduled

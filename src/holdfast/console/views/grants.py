@@ -13,8 +13,8 @@ import msgspec
 from holdfast.core.environments import DEV, PROD
 from holdfast.core.errors import RecordNotFoundError
 from holdfast.core.governed import Grant
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import GRANT, GrantState
-from holdfast.core.records import JournalRow
 from holdfast.governance.approval import environment_of
 from holdfast.store.transaction import Reading
 

@@ -19,8 +19,9 @@ from holdfast.console.views.next_steps import NextStep, next_step
 from holdfast.console.views.words import clock, size_text
 from holdfast.core.errors import InputError
 from holdfast.core.frames import where
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import COMMITTED, JOB, OPEN, REQUEST, ExecutionStatus, JobState
-from holdfast.core.records import Execution, Job, JournalRow
+from holdfast.core.records import Execution, Job
 from holdfast.core.redaction import redacted_json, redacted_lines
 from holdfast.core.secret_kinds import HIDDEN
 from holdfast.core.spans import counted

@@ -17,8 +17,9 @@ from holdfast.audit.check.runner import check
 from holdfast.console.views.jobs import number_in, text_in
 from holdfast.console.views.links import path
 from holdfast.core.errors import InputError
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import EXEC_IDS, EXECUTION, GRANT, JOB, MACHINES, REQUEST, SWITCH
-from holdfast.core.records import JournalRow, time_from
+from holdfast.core.records import time_from
 from holdfast.core.seals import Seal
 from holdfast.engine.upkeep.checks import AT_OPEN
 from holdfast.store import Store

@@ -14,8 +14,8 @@ import msgspec
 
 from holdfast.core.digest import Json
 from holdfast.core.governed import Grant, NamedLease, PerformedStep, ProcedureRun
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import PROCEDURE, ProcedureState, StepState
-from holdfast.core.records import JournalRow
 from holdfast.governance.runs.runner import required
 from holdfast.governance.runs.steps import plan_digest
 

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.core.journal import JournalRow
 from holdfast.core.machine import Machine
 from holdfast.core.machines import EXECUTION
-from holdfast.core.records import Execution, Job, JournalRow
+from holdfast.core.records import Execution, Job
 from holdfast.store.verbs.seals import Key
 
 

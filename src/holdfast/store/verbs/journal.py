@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import EXEC_IDS, EXECUTION, JOB
-from holdfast.core.records import JournalRow
 from holdfast.store.rows import reader
 from holdfast.store.verbs.base import Verbs
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.core.journal import JournalRow
 from holdfast.core.machines import JobState
-from holdfast.core.records import JournalRow
 from holdfast.store.rows import reader
 from holdfast.store.statements import encoded
 from holdfast.store.transaction import Reading
