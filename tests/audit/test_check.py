@@ -143,7 +143,9 @@ def test_columns_that_contradict_the_state_are_refused_by_the_schema_alone(
     client.close()
 
 
-def test_a_violation_says_where_and_by_what(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+def test_a_violation_names_its_subject_and_its_evidence(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
     url, rich = rich_ledger
     corrupt(url, rich, "a_failed_job_called_pending")
     report = checked(url, rich_clock)
@@ -322,7 +324,7 @@ def test_only_the_named_invariants_are_checked(rich_ledger: tuple[str, Rich], ri
     assert raised.value.context == {"unknown": ["counts_false"]}
 
 
-def test_it_stops_at_its_limit_and_says_so(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+def test_a_check_stops_at_its_limit_and_reports_that(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
     url, rich = rich_ledger
     corrupt(url, rich, "a_quarantined_job_let_out")
     with connect(url, rich_clock) as store:

@@ -155,9 +155,7 @@ def server() -> Iterator[ForkServer]:
 
 
 @pytest.mark.req("M-11", "M-19", "G-22")
-def test_nothing_is_found_while_workers_work_and_are_killed(
-    server: ForkServer, ledger_url: str, tmp_path: Path
-) -> None:
+def test_no_violation_while_workers_work_and_are_killed(server: ForkServer, ledger_url: str, tmp_path: Path) -> None:
     """Checks see each job and its history in one snapshot, so that moves in progress are never violations."""
     with counting_ledger(ledger_url, lease_s=0.5) as ledger:
         create_effects(ledger)

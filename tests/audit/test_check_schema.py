@@ -293,7 +293,7 @@ def test_missing_history_that_no_archive_holds_is_found(archived: tuple[str, Ric
 
 
 @pytest.mark.req("G-06", "G-16")
-def test_nothing_is_found_after_a_new_epoch(archived: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+def test_no_violation_after_a_new_epoch(archived: tuple[str, Rich], rich_clock: VirtualClock) -> None:
     with connect(archived[0], rich_clock) as store:
         begin_epoch(store)
         assert found_in(store) == {}

@@ -190,7 +190,7 @@ def test_a_repair_names_its_operator_and_its_reason(
         repair(broken[0], operator=operator, reason=reason, expected="")
 
 
-def test_a_state_that_was_edited_comes_back_from_the_journal(broken: tuple[Store[Any], Rich]) -> None:
+def test_an_edited_state_is_restored_from_the_journal(broken: tuple[Store[Any], Rich]) -> None:
     store, rich = broken
     before = jobs(store)[rich.failed]
     corrupt(store.url, rich, "a_failed_job_called_pending")

@@ -134,9 +134,7 @@ def test_a_transaction_that_stays_open_during_a_sealing(
     assert verify(store).ok
 
 
-def test_a_transaction_that_is_rolled_back_leaves_a_gap_and_no_more(
-    store: Store[Any], hold: Callable[[], Held]
-) -> None:
+def test_a_rolled_back_transaction_leaves_only_a_gap(store: Store[Any], hold: Callable[[], Held]) -> None:
     submit(store, 2)
     doomed = hold()
     doomed.write(3)

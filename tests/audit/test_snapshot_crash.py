@@ -141,7 +141,7 @@ def test_a_snapshot_that_is_killed_leaves_no_file_under_its_name(
 
 
 @EACH
-def test_a_snapshot_that_is_killed_once_it_has_its_name_is_whole(
+def test_a_snapshot_that_is_killed_after_its_rename_is_complete(
     kind: str, snapshot: Path, new_url: NewUrl, forks: ForkServer, tmp_path: Path
 ) -> None:
     url = new_url(kind)

@@ -145,7 +145,7 @@ def test_a_ledger_of_another_environment_stays_unchanged(
 
 
 @EACH
-def test_a_submit_that_comes_meanwhile_waits_its_turn(
+def test_a_submit_during_a_restore_waits(
     kind: str, snapshot: Path, new_url: NewUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.audit.files.snapshot.PROGRESS_ROWS", 1)
@@ -440,7 +440,7 @@ def test_a_snapshot_that_changes_while_it_is_restored_is_refused(
 
 
 @EACH
-def test_numbers_go_on_beyond_rows_that_are_gone(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
+def test_numbers_continue_above_removed_rows(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
     """Ids and numbers that retention has removed are not used again."""
     old, new = new_url(kind), new_url(kind)
     many(old, 10, worked=5)

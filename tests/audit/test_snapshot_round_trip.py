@@ -179,7 +179,7 @@ def test_unique_scopes_followers_and_batches_survive_a_restore(
 
 
 @ACROSS
-def test_work_goes_on_after_a_restore(source: str, target: str, new_url: NewUrl, tmp_path: Path) -> None:
+def test_work_continues_after_a_restore(source: str, target: str, new_url: NewUrl, tmp_path: Path) -> None:
     clock = VirtualClock()
     old, new = new_url(source), new_url(target)
     full_at_rest(old, clock)
@@ -338,7 +338,7 @@ def test_a_snapshot_is_of_one_moment_while_others_write(kind: str, new_url: NewU
 
 
 @EACH
-def test_the_snapshot_says_what_it_is_of(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
+def test_the_header_of_a_snapshot_names_its_ledger(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
     clock = VirtualClock()
     url = new_url(kind)
     with create_store(url, clock, environment="stage", governed=True) as store:

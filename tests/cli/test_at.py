@@ -72,7 +72,7 @@ def moments(url: str, job_id: int) -> list[str]:
     return [row["at"] for row in shown["journal"] if row["machine"] == "JOB"]
 
 
-def test_show_has_the_same_shape_and_says_when(history: str) -> None:
+def test_show_at_has_the_fields_of_show_and_the_time(history: str) -> None:
     born, claimed, failed, *_ = moments(history, 2)
     shown = holdfast("show", "2", "--at", claimed, "--db", history, "--json").json
     assert list(shown) == ["at", "job", "executions", "journal", "unknown", "archived_before", "payload", "tracebacks"]

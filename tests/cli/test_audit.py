@@ -45,7 +45,7 @@ def keep(url: str, name: str, *options: str) -> dict[str, object]:
 
 
 @pytest.mark.req("G-23")
-def test_head_seals_what_it_can_and_verify_says_so(history: str) -> None:
+def test_head_seals_the_journal_and_verify_reports_it(history: str) -> None:
     rows = rows_of(history)
     before = holdfast("audit", "verify", "--json", "--db", history)
     assert (before.code, before.json["sealed"], before.json["unsealed"]) == (0, 0, rows)

@@ -46,7 +46,7 @@ def test_limits_are_set_listed_shown_and_removed(url: str) -> None:
         (["show", "queue:default"], "record_not_found"),
     ],
 )
-def test_what_cannot_be_done_is_said(url: str, given: list[str], code: str) -> None:
+def test_a_wrong_limit_is_refused_with_a_code(url: str, given: list[str], code: str) -> None:
     done = limits(url, *given)
     assert done.error_code == code
 

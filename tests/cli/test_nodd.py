@@ -103,7 +103,7 @@ def test_the_end_of_each_attempt_is_reported(ledger: str, cloud: Cloud) -> None:
     assert (done["executions"], done["ended"]) == (2, {**ENDS, "retried": 1, "quarantined": 1})
 
 
-def test_a_dataset_is_paused_and_goes_on(ledger: str) -> None:
+def test_a_dataset_is_paused_and_resumed(ledger: str) -> None:
     assert holdfast("nodd", "pause", "gfs", "--reason", "bad feed", "--db", ledger, "--json").json["paused"] is True
     listed = holdfast("nodd", "datasets", "--db", ledger, "--json").json
     assert [one["dataset"] for one in listed if one["paused"]] == ["gfs"]

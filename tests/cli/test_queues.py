@@ -159,7 +159,7 @@ def test_replay_takes_an_age_and_prints_the_time(ledger: str) -> None:
     assert wrong.code == 2
 
 
-def test_a_built_in_operation_gives_its_name_to_the_user(ledger: str) -> None:
+def test_a_user_may_declare_the_name_of_a_built_in_operation(ledger: str) -> None:
     with Ledger(ledger) as opened:
         assert opened.submit("noop").is_new
 

@@ -39,7 +39,7 @@ def test_a_spec_is_rehearsed_and_run(ledger_url: str, tmp_path: Path, name: str)
     assert states_of(ledger_url) == {"failed": 3, "pending": 5}
 
 
-def test_a_spec_says_whether_it_is_run(lite: str, tmp_path: Path) -> None:
+def test_a_spec_decides_whether_it_is_run(lite: str, tmp_path: Path) -> None:
     dry = written(tmp_path, SPEC + "  options: {dry_run: true}\n", "dry.yaml")
     wet = written(tmp_path, SPEC + "  options: {dry_run: false}\n", "wet.yaml")
     assert replay(lite, "from-spec", dry, "--json").json["total"] == 5

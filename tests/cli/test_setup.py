@@ -86,7 +86,7 @@ def test_a_ledger_has_one_environment(empty_url: str) -> None:
         assert (meta["environment"], meta["governed"]) == ("stage", "no")
 
 
-def test_init_changes_nothing_of_a_ledger_that_was_tampered_with(ledger: str) -> None:
+def test_init_does_not_change_a_tampered_ledger(ledger: str) -> None:
     name = drop_a_trigger(ledger)
     again = holdfast("init", "--db", ledger, "--json")
     assert (again.code, again.error_code) == (4, "enforcement_drift")

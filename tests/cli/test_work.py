@@ -145,7 +145,7 @@ def test_an_error_of_the_ledger_in_an_application_keeps_its_code(sqlite_ledger: 
 
 @pytest.mark.req("K-31")
 @pytest.mark.parametrize("signals, spent", [(1, 0), (2, 1)])
-def test_a_worker_gives_its_lease_back_on_sigterm_and_stops_at_once_on_the_second(
+def test_a_worker_returns_its_lease_on_sigterm_and_stops_at_once_on_the_second(
     ledger: str, folder: Path, signals: int, spent: int
 ) -> None:
     process("worker", "shop:ledger", "--until-idle", "--db", ledger, cwd=folder)

@@ -337,7 +337,7 @@ def test_events_of_a_damaged_log_are_not_passed_over(audit: AuditLogger, file: P
 
 
 @pytest.mark.req("G-23")
-def test_a_torn_last_line_is_reported_and_mended(
+def test_a_torn_last_line_is_reported_and_repaired(
     audit: AuditLogger, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = file.read_bytes()

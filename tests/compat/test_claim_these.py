@@ -86,7 +86,7 @@ def test_an_operation_that_is_switched_off_is_not_leased(store: Store[object], l
 
 
 @pytest.mark.req("K-32")
-def test_it_waits_for_a_transaction_that_has_the_job_and_sees_what_that_did(
+def test_claim_these_waits_for_a_transaction_that_has_locked_the_job(
     store: Store[object], ledger_url: str, clock: VirtualClock
 ) -> None:
     [job_id] = _submit(store, Submission(operation="noop", payload="{}"))

@@ -67,7 +67,7 @@ def test_invalid_transitions(
 
 @pytest.mark.req("G-05")
 @pytest.mark.parametrize("source,target", ILLEGAL)
-def test_the_validator_refuses_says_so_and_remembers_nothing(
+def test_the_validator_refuses_logs_it_and_records_nothing(
     caplog: pytest.LogCaptureFixture, source: JobStatus, target: JobStatus
 ) -> None:
     audit = Memory()

@@ -93,9 +93,7 @@ def test_the_rows_of_a_snapshot_are_those_that_a_detector_of_ones_own_reads(
 
 
 @pytest.mark.req("G-02", "G-21", "K-17")
-def test_a_manual_retry_from_quarantine_says_the_command_that_does_it(
-    queue: IdempotentJobQueue, ledger_url: str
-) -> None:
+def test_a_manual_retry_from_quarantine_names_the_command_to_use(queue: IdempotentJobQueue, ledger_url: str) -> None:
     put(queue, JobStatus.QUARANTINED, "a")
     with pytest.raises(RefusedError) as refused:
         queue.reschedule("a", operator="ada", reason="fixed", idempotent=False)

@@ -86,7 +86,7 @@ def test_a_file_that_others_could_read_is_closed_to_them(file: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_nothing_of_the_accounts_is_in_the_ledger(local_site: Site) -> None:
+def test_no_account_data_is_in_the_ledger(local_site: Site) -> None:
     with local_site.person("ann") as ann:
         ann.get("/")
     url = local_site.ledger.store.url.removeprefix("sqlite:///")

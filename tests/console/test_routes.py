@@ -48,7 +48,7 @@ def test_only_a_few_routes_are_public(shared_site: Site) -> None:
     assert public == PUBLIC
 
 
-def test_every_handler_that_is_not_a_coroutine_says_where_it_runs(shared_site: Site) -> None:
+def test_every_handler_that_is_not_a_coroutine_declares_its_thread(shared_site: Site) -> None:
     for method, path, handler in handlers(shared_site.app):
         assert handler.sync_to_thread is not None or handler.has_sync_callable is False, f"{method} {path}"
 

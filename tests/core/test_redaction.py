@@ -127,7 +127,7 @@ SECRETS = {
 }  # fmt: skip
 
 
-def test_there_are_many_kinds() -> None:
+def test_many_kinds_of_secrets_are_listed() -> None:
     assert len(SECRETS) >= 44
 
 

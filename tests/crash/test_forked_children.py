@@ -118,7 +118,9 @@ def fork_holding_the_turn(url: str, *, notes: str) -> None:
 # Tests
 
 
-def test_a_child_goes_on_when_its_parent_closes_the_ledger(forks: ForkServer, ledger_url: str, tmp_path: Path) -> None:
+def test_a_child_continues_when_its_parent_closes_the_ledger(
+    forks: ForkServer, ledger_url: str, tmp_path: Path
+) -> None:
     notes, gone = tmp_path / "notes", tmp_path / "gone"
     with counting_ledger(ledger_url) as ledger:
         create_effects(ledger)

@@ -165,7 +165,7 @@ def test_a_fleet_lives_through_the_loss_of_its_connections(
     assert {line.split()[0] for line in noted(fleet.errors)} <= {"store_unavailable", "commit_unknown"}
 
 
-def test_a_submit_during_an_outage_says_so_and_succeeds_later_under_the_same_key(
+def test_a_submit_during_an_outage_is_an_error_and_succeeds_later_under_the_same_key(
     ledger: Ledger, pg_server: Server
 ) -> None:
     before = ledger.submit(COUNT, {"key": "before"}, client=CLIENT, key="before")

@@ -87,7 +87,7 @@ def test_a_worker_that_finds_nothing_reports_nothing(ledger_url: str) -> None:
 
 @pytest.mark.req("G-22", "M-09")
 @pytest.mark.parametrize("many", [2 * BATCH, pytest.param(10 * BATCH, marks=pytest.mark.slow)])
-def test_thousands_of_interrupted_jobs_come_back_in_bounded_batches(ledger_url: str, many: int) -> None:
+def test_thousands_of_interrupted_jobs_are_recovered_in_bounded_batches(ledger_url: str, many: int) -> None:
     clock = VirtualClock()
     with Ledger(ledger_url, world=World(clock=clock)) as ledger:
         ledger.submit_many([{"operation": "noop"} for _ in range(many)])

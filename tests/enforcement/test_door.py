@@ -143,7 +143,7 @@ def test_the_door_does_not_open_everything(client: Client, hand: Hand) -> None:
 @pytest.mark.parametrize(
     "machine, event", [(VALUE, "retire"), (VALUE, "supersede"), (SWITCH, "lift")], ids=["retire", "supersede", "lift"]
 )
-def test_under_the_door_a_record_goes_back_only_where_a_grant_has_brought_it(
+def test_under_maintenance_a_governed_state_still_needs_its_grant(
     client: Client, hand: Hand, machine: Machine, event: str
 ) -> None:
     guarded = GUARDED_BY_NAME[machine.name]
@@ -210,7 +210,7 @@ def test_a_door_that_was_shut_lets_its_transaction_commit(committing: Client) ->
     assert [row["event"] for row in committing.journal("MAINTENANCE", door)] == ["open", "shut"]
 
 
-def test_no_column_or_setting_makes_an_open_door_look_shut(committing: Client) -> None:
+def test_no_column_or_setting_hides_an_open_door(committing: Client) -> None:
     """The columns that the deferred check reads cannot be written by the one who opens the door."""
     attempts = {
         "sqlite": [
@@ -226,7 +226,7 @@ def test_no_column_or_setting_makes_an_open_door_look_shut(committing: Client) -
         committing.begin()
 
 
-def test_a_ledger_whose_door_stands_open_is_not_opened(sqlite_url: str) -> None:
+def test_a_ledger_with_an_open_door_is_not_opened(sqlite_url: str) -> None:
     """A client that does not check references can leave one; the next opening of the ledger must report it."""
     create_store(sqlite_url).close()
     client = Client(sqlite_url)

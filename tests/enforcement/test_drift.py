@@ -180,7 +180,7 @@ POSTGRES_TAMPERINGS = {
 
 
 @pytest.mark.parametrize("how", SQLITE_TAMPERINGS)
-def test_a_tampered_trigger_is_named_and_mended_on_sqlite(sqlite_url: str, how: str) -> None:
+def test_a_tampered_trigger_is_named_and_repaired_on_sqlite(sqlite_url: str, how: str) -> None:
     statements, names = SQLITE_TAMPERINGS[how]
     create_store(sqlite_url).close()
     before = schema(sqlite_url)
@@ -190,7 +190,7 @@ def test_a_tampered_trigger_is_named_and_mended_on_sqlite(sqlite_url: str, how: 
 
 
 @pytest.mark.parametrize("how", POSTGRES_TAMPERINGS)
-def test_a_tampered_trigger_or_function_is_named_and_mended_on_postgres(new_postgres_ledger: str, how: str) -> None:
+def test_a_tampered_trigger_or_function_is_named_and_repaired_on_postgres(new_postgres_ledger: str, how: str) -> None:
     statements, names = POSTGRES_TAMPERINGS[how]
     before = schema(new_postgres_ledger)
     executions = generated("postgres", "view")["holdfast_executions"].partition(" AS\n")[2].replace("{schema}", "")
@@ -274,7 +274,7 @@ def test_a_refused_ledger_is_left_as_it_is(ledger: str) -> None:
     assert everything_in(ledger) == before
 
 
-def test_the_mended_triggers_refuse_and_journal_again(ledger: str) -> None:
+def test_the_repaired_triggers_refuse_and_journal_again(ledger: str) -> None:
     client = Client(ledger)
     hand = Hand(client)
     job = hand.born(JOB)

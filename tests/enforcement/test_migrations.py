@@ -254,7 +254,7 @@ def test_the_previous_version_refuses_a_migrated_ledger(ledger: str, monkeypatch
     assert (caught.value.code, caught.value.context) == ("schema_version", {"ledger": LAST + 1, "holdfast": LAST})
 
 
-def test_a_migration_that_fails_leaves_nothing_of_itself(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_leaves_no_change(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Migration(LAST + 1, "broken", "CREATE TABLE holdfast_more (n integer);\n\nDROP TABLE holdfast_nothing;\n")
     before = everything_in(ledger)
     with monkeypatch.context() as patched, connect(ledger) as store:

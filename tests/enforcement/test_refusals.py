@@ -740,7 +740,7 @@ CLAIM = (
 
 
 @pytest.mark.req("K-11")
-def test_one_illegal_row_of_a_set_leaves_nothing_of_it(client: Client, hand: Hand) -> None:
+def test_one_illegal_row_of_a_set_undoes_the_whole_set(client: Client, hand: Hand) -> None:
     for _ in range(20):
         hand.born(JOB)
     hand.put(JOB, JobState.FAILED)
@@ -749,7 +749,7 @@ def test_one_illegal_row_of_a_set_leaves_nothing_of_it(client: Client, hand: Han
     assert client.changed(f"{CLAIM} WHERE state = 'pending'") == 20
 
 
-def test_one_illegal_row_of_an_insert_leaves_nothing_of_it(client: Client, hand: Hand) -> None:
+def test_one_illegal_row_of_an_insert_undoes_the_whole_insert(client: Client, hand: Hand) -> None:
     ids = [client.run(*hand.call())[0][0] for _ in range(3)]
     columns = "job_id, operation, queue, run_at, updated_at, actor, event, move_id, version, state, due_at, resting"
     row = f"({{}}, 'noop', 'q', '{AT}', '{AT}', 'a', 'submit', 'm', 1, "
@@ -783,7 +783,7 @@ def test_a_request_for_the_current_state_writes_nothing(client: Client, hand: Ha
         assert client.refusal(f"UPDATE {guarded.table} SET {guarded.state} = {guarded.state}") is None
 
 
-def test_merge_is_held_to_the_same_rules(postgres_client: Client) -> None:
+def test_merge_obeys_the_same_rules(postgres_client: Client) -> None:
     if postgres_client.connection.info.server_version < 150000:
         pytest.skip("MERGE came with PostgreSQL 15")
     job = Hand(postgres_client).born(JOB)
@@ -805,7 +805,7 @@ def test_merge_is_held_to_the_same_rules(postgres_client: Client) -> None:
     assert [row["target"] for row in postgres_client.journal("JOB", job)] == ["pending", "running"]
 
 
-def test_an_upsert_is_held_to_the_same_rules(postgres_client: Client) -> None:
+def test_an_upsert_obeys_the_same_rules(postgres_client: Client) -> None:
     hand = Hand(postgres_client)
     job = hand.born(JOB, client="c", key="k")
 
@@ -828,7 +828,7 @@ def test_an_upsert_is_held_to_the_same_rules(postgres_client: Client) -> None:
     assert [row["event"] for row in postgres_client.journal("JOB", job)] == ["submit", "claim"]
 
 
-def test_copy_is_held_to_the_same_rules(postgres_client: Client) -> None:
+def test_copy_obeys_the_same_rules(postgres_client: Client) -> None:
     def copied(table: str, columns: str, line: str) -> str | None:
         try:
             with (
@@ -893,7 +893,7 @@ def test_an_attached_ledger_is_guarded_too(shared_sqlite: str) -> None:
     outside.close()
 
 
-def test_a_session_that_says_it_is_a_replica_is_guarded_too(postgres_client: Client) -> None:
+def test_a_session_with_the_replica_role_is_guarded_too(postgres_client: Client) -> None:
     """Only a superuser can do this; triggers that fire ALWAYS still fire."""
     hand = Hand(postgres_client)
     job, ended = hand.born(JOB), hand.put(JOB, JobState.FAILED)

@@ -67,7 +67,7 @@ def as_listed(found: dict[str, tuple[str, str | None, str | None]]) -> dict[str,
 @pytest.mark.req("M-11", "G-07")
 @pytest.mark.parametrize("kind", ["threads", "processes", "executor"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_every_bad_handler_ends_as_listed_and_the_slot_goes_on(
+def test_every_bad_handler_ends_as_listed_and_the_slot_continues(
     live: Ledger, thumbs: Database, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())  # a handler closes it
@@ -87,7 +87,7 @@ def test_the_child_of_a_handler_that_forks_ends_quietly_and_is_no_worker(live: L
     assert live.job(returned.job_id).attempts == 1
 
 
-def test_a_statement_that_breaks_the_transaction_fails_its_own_job_alone(live: Ledger, thumbs: Database) -> None:
+def test_a_statement_that_breaks_the_transaction_fails_only_its_own_job(live: Ledger, thumbs: Database) -> None:
     breaking = "SELECT 1/0" if thumbs.is_postgres else "INSERT OR ROLLBACK INTO thumbs VALUES (NULL)"
 
     @live.operation(max_attempts=1)
@@ -229,7 +229,7 @@ FORMS = (
 
 
 @given(form=st.sampled_from(FORMS), secret=secrets, before=chatter, after=chatter)
-def test_a_secret_never_comes_out_of_a_message(form: str, secret: str, before: str, after: str) -> None:
+def test_a_secret_is_removed_from_every_message(form: str, secret: str, before: str, after: str) -> None:
     assume(secret not in before and secret not in after)
     planted = f"{before} {form.format(secret)} {after}"
     kept = redacted(planted)

@@ -167,7 +167,7 @@ def test_an_invalid_follow_up_fails_the_attempt(ledger: Ledger, things: Callable
 
 
 @pytest.mark.req("X-06", "K-31")
-def test_a_snooze_costs_nothing_and_comes_back(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_snooze_uses_no_attempt_and_the_job_runs_later(ledger: Ledger, clock: VirtualClock) -> None:
     @ledger.operation("wait", max_attempts=1)
     def wait(run: Execution) -> int:
         if run.attempt < 4:

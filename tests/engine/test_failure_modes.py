@@ -124,7 +124,7 @@ class Dependency:
 
 
 @pytest.mark.req("M-20", "M-12", "M-11")
-def test_fm_003_without_a_durable_budget_each_restart_starts_the_storm_anew() -> None:
+def test_fm_003_without_a_durable_budget_each_restart_starts_the_storm_again() -> None:
     dependency = Dependency()
     for _restart in range(10):
         budget = 3  # kept in memory

@@ -333,7 +333,7 @@ class Child:
 
 
 @pytest.mark.req("M-06", "M-18", "M-21", "G-13", "X-05")
-def test_a_worker_that_is_stopped_past_its_lease_is_refused_when_it_goes_on(
+def test_a_worker_that_is_stopped_past_its_lease_is_refused_when_it_continues(
     ledger_url: str, database: Database
 ) -> None:
     with Ledger(ledger_url) as ledger:

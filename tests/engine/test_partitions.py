@@ -101,7 +101,7 @@ def test_the_next_partition_is_added_once_the_last_is_half_full(ledger: Ledger, 
         pass
 
 
-def test_writes_go_on_over_the_edge_and_are_guarded_beyond_it(
+def test_writes_continue_in_the_next_partition_and_are_guarded_there(
     ledger: Ledger, shell: psycopg.Connection[Any], clock: VirtualClock
 ) -> None:
     reach(shell, END - 4)

@@ -177,7 +177,7 @@ def test_named_handlers_are_found() -> None:
 
 
 @pytest.mark.parametrize("kind", ["processes", "pool"])
-def test_a_handler_that_cannot_be_named_fails_on_record_and_the_worker_goes_on(
+def test_a_handler_that_cannot_be_named_is_recorded_as_failed_and_the_worker_continues(
     live: Ledger, pool: ProcessPoolExecutor, kind: str
 ) -> None:
     nameless = live.operation("nameless", max_attempts=1)(local())
@@ -381,7 +381,7 @@ def test_an_execution_refuses_to_work_in_a_fork(asking: _ChildExecution, monkeyp
 # -- executors --------------------------------------------------------------------------------------------------------
 
 
-def test_a_pool_that_breaks_fails_the_attempt_and_is_made_anew(live: Ledger) -> None:
+def test_a_broken_pool_fails_the_attempt_and_is_replaced(live: Ledger) -> None:
     before = set(multiprocessing.active_children())
     with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:
         dead = live.submit("dies", {"by": "exit"}).job_id

@@ -579,7 +579,7 @@ def test_history_is_archived_in_a_file_that_the_ledger_names(worked: Ledger, clo
     require_sound(worked, folder, before)
 
 
-def test_a_dry_run_says_the_same_and_writes_nothing(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
+def test_a_dry_run_reports_the_same_and_writes_nothing(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
     done(worked, "a", "b")
     done(worked, "poison", how="cancel")
     seal(worked.store, block_rows=4)

@@ -47,7 +47,7 @@ def delays(policy: RetryPolicy, kind: FailureKind = UNKNOWN, seed: int = 0) -> l
         (Strategy.NO_RETRY, [None]),
     ],
 )
-def test_each_strategy_waits_as_it_says(strategy: Strategy, expected: list[float | None]) -> None:
+def test_each_strategy_has_its_delays(strategy: Strategy, expected: list[float | None]) -> None:
     policy = RetryPolicy(strategy=strategy, max_attempts=6, base_s=10, cap_s=60, jitter=0)
     assert delays(policy) == expected
 
@@ -83,7 +83,7 @@ def test_the_policies_of_the_sources_can_be_expressed(
 
 @pytest.mark.req("G-20")
 @pytest.mark.parametrize("jitter", [0.2, 0.25, 0.3, 1.0])
-def test_jitter_is_exactly_what_the_given_randomness_says(jitter: float) -> None:
+def test_jitter_follows_the_given_randomness_exactly(jitter: float) -> None:
     policy = RetryPolicy(max_attempts=9, base_s=100, cap_s=1000, jitter=jitter)
     same = Random(42)
     plain = [100, 200, 400, 800, 1000, 1000, 1000, 1000]

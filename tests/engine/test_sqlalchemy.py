@@ -127,7 +127,7 @@ def test_an_unknown_object_is_a_typed_error_with_a_next_step(ledger: Ledger, ord
     assert keys(ledger) == []
 
 
-def test_what_has_no_connection_now_is_a_typed_error(ledger: Ledger, engine: Engine) -> None:
+def test_a_session_without_a_connection_is_a_typed_error(ledger: Ledger, engine: Engine) -> None:
     closed = engine.connect()
     closed.close()
     for given, needs in ((closed, "connection"), (Session(), "connection"), (AsyncSession(), "synchronous")):

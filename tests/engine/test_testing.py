@@ -111,7 +111,7 @@ def test_drain_until_sees_a_dead_workers_lease_run_out(
     assert ledger.job(receipt.job_id).last_attempt_at == VirtualClock().after(30)
 
 
-def test_drain_wants_a_virtual_clock(sqlite_url: str) -> None:
+def test_drain_needs_a_virtual_clock(sqlite_url: str) -> None:
     with Ledger(sqlite_url) as ledger, pytest.raises(InputError) as refused:
         drain(ledger)
     assert refused.value.context == {"clock": "NoneType"}

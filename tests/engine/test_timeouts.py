@@ -128,7 +128,7 @@ def test_a_late_completion_in_the_handlers_own_transaction_is_refused(live: Ledg
     assert late.run("SELECT who FROM late") == []
 
 
-def test_a_worker_whose_every_slot_is_stuck_goes_on_in_new_ones(live: Ledger, late: Database) -> None:
+def test_a_worker_whose_slots_are_all_stuck_continues_in_new_ones(live: Ledger, late: Database) -> None:
     sleeper = Sleeper(live, TIMEOUT_S)
     slow = [live.submit(sleeper.call).job_id for _ in range(2)]
     good = [live.submit("good").job_id for _ in range(4)]
@@ -175,7 +175,7 @@ def test_attempts_of_a_recycling_worker_are_returned(live: Ledger, late: Databas
     sleeper.wakes()
 
 
-def test_a_thread_that_comes_back_after_all_does_not_count_against_the_limit(live: Ledger, late: Database) -> None:
+def test_a_stuck_thread_that_returns_does_not_count_against_the_limit(live: Ledger, late: Database) -> None:
     sleeper = Sleeper(live, TIMEOUT_S)
     before = slots()
     with working(live, abandoned_max=1) as worker:
@@ -363,7 +363,7 @@ def test_the_heartbeat_is_fast_enough_for_the_shortest_lease_that_may_come(sqlit
     ledger.close()
 
 
-def test_a_note_that_no_database_keeps_does_not_stop_the_heartbeats_of_others(
+def test_an_invalid_progress_note_does_not_stop_the_heartbeats_of_others(
     ledger: Ledger, running: HeldAttempt, clock: VirtualClock
 ) -> None:
     running.progress(0.5, "half\0way \ud800 password=hunter2")
@@ -404,7 +404,7 @@ def test_a_running_job_sees_its_cancellation_with_the_next_heartbeat(live: Ledge
 
 
 @pytest.mark.req("M-06")
-def test_pain_14_a_graceful_stop_gives_the_lease_back_and_costs_nothing(live: Ledger, late: Database) -> None:
+def test_pain_14_a_graceful_stop_returns_the_lease_and_uses_no_attempt(live: Ledger, late: Database) -> None:
     sleeper = Sleeper(live, None, then=checkpoints_late)
     job_id = live.submit(sleeper.call).job_id
     worker = Worker(live, concurrency=1, poll_s=0.05, drain_s=0.05)

@@ -77,7 +77,7 @@ def test_a_wait_can_continue_past_failed(live: Ledger) -> None:
     assert refused.value.context["state"] == "quarantined"
 
 
-def test_a_wait_for_a_job_that_is_not_there_says_so(live: Ledger) -> None:
+def test_a_wait_for_a_missing_job_is_an_error(live: Ledger) -> None:
     receipt = live.submit("add", {"a": 1, "b": 2})
     receipt.job_id = 999
     with pytest.raises(JobNotFoundError):
@@ -87,7 +87,7 @@ def test_a_wait_for_a_job_that_is_not_there_says_so(live: Ledger) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.05])
-def test_a_wait_that_is_too_short_says_in_which_state_the_job_is(live: Ledger, timeout: float) -> None:
+def test_a_wait_that_times_out_names_the_state_of_the_job(live: Ledger, timeout: float) -> None:
     receipt = live.submit("add", {"a": 1, "b": 2})
     with pytest.raises(WaitTimeoutError) as late:
         receipt.wait(timeout)

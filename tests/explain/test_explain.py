@@ -291,7 +291,7 @@ def test_all_slots_are_busy(verbs: Verbs) -> None:
     only(explained(verbs, job_id), JobVerdict.WAITING, "about_to_start")
 
 
-def test_others_come_first(verbs: Verbs) -> None:
+def test_other_jobs_are_ahead(verbs: Verbs) -> None:
     hello(verbs)
     first = verbs.submit()
     second = verbs.submit()

@@ -76,7 +76,7 @@ def test_the_action_of_the_grant_is_the_one_that_the_triggers_ask_for() -> None:
     assert Act.ERASE == ERASE
 
 
-def test_nothing_of_the_person_is_left_and_history_still_verifies(ledger: Ledger, tmp_path: Path) -> None:
+def test_an_erasure_removes_all_personal_data_and_history_still_verifies(ledger: Ledger, tmp_path: Path) -> None:
     job_id = greeted(ledger)
     before = ledger.store.now()
     seal(ledger.store)

@@ -327,7 +327,7 @@ def test_many_under_one_grant_are_recorded_as_such(sqlite: Store[Any]) -> None:
     assert (grant.state, grant.approved_via) == ("consumed", f'{{"grant_id":{parent},"method":"grant"}}')
 
 
-def test_a_grant_that_was_revoked_meanwhile_says_so(pg_url: str) -> None:
+def test_a_grant_that_was_revoked_meanwhile_is_refused_as_revoked(pg_url: str) -> None:
     """Another process was first and did not consume the grant: the code is that of its act."""
     with new_store(pg_url, environment="stage") as store:
         what = wanted(store)
@@ -387,7 +387,7 @@ def test_a_grant_that_is_used_while_it_is_looked_at_is_used_and_not_forged(
         ({"what": {"plan": "\0"}}, "plan"),
     ],
 )
-def test_a_request_that_says_too_little_is_refused(sqlite: Store[Any], given: dict[str, Any], field: str) -> None:
+def test_an_incomplete_request_is_refused(sqlite: Store[Any], given: dict[str, Any], field: str) -> None:
     before = contents(sqlite)
     what = wanted(sqlite, **given.pop("what", {}))
     with pytest.raises(InputError) as caught:

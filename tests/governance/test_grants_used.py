@@ -359,7 +359,7 @@ def test_a_snapshot_that_calls_itself_of_another_environment_is_refused(new_url:
         ({"ttl": timedelta(days=31)}, "ttl"),
     ],
 )
-def test_a_slip_that_says_too_little_is_not_written(given: dict[str, Any], field: str) -> None:
+def test_an_incomplete_slip_is_not_written(given: dict[str, Any], field: str) -> None:
     slip = {"action": "snapshot.restore", "target": "0" * 64, "executor": "ann", "rollback_plan": "p", "reason": "r",
             "approved_by": "bob", "ttl": HOUR}  # fmt: skip
     with pytest.raises(InputError) as caught:

@@ -447,7 +447,7 @@ REFUSALS: list[tuple[dict[str, Any], type[HoldfastError], str, str | None]] = [
 
 
 @pytest.mark.req("L-11", "L-13")
-def test_a_run_is_refused_in_one_order_and_nothing_is_left(store: Store[Any]) -> None:
+def test_a_run_is_refused_in_one_order_and_writes_nothing(store: Store[Any]) -> None:
     before = everything(store)
     for index, (_, kind, code, field) in enumerate(REFUSALS):
         broken: dict[str, Any] = {}
@@ -465,7 +465,7 @@ def test_a_run_is_refused_in_one_order_and_nothing_is_left(store: Store[Any]) ->
 
 
 @pytest.mark.req("L-08", "L-13")
-def test_a_root_belongs_to_one_run_for_good(store: Store[Any]) -> None:
+def test_a_root_belongs_to_one_run_permanently(store: Store[Any]) -> None:
     run(store, fill, {"room": 9}, root="r", **REAL)
     before = everything(store)
     other = Procedure(name="other", version="1.0.0", steps=fill.steps)

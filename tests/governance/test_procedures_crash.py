@@ -92,7 +92,7 @@ def test_a_crash_anywhere_is_resumed_to_the_same_end(store: Store[Any], point: s
 
 @pytest.mark.req("L-08", "L-21")
 @pytest.mark.parametrize("way", ["forward", "back"])
-def test_a_run_that_dies_at_every_point_in_turn_comes_to_the_same_end(store: Store[Any], way: str) -> None:
+def test_a_run_that_crashes_at_every_point_in_turn_has_the_same_result(store: Store[Any], way: str) -> None:
     """Each attempt lives a little longer: it dies where the one before it did not come to."""
     params = FAILS if way == "back" else {}
     for point in [*FORWARD[:-2], *BACK] if params else FORWARD:

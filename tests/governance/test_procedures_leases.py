@@ -61,7 +61,7 @@ def test_while_one_holds_the_lease_another_is_refused_and_has_written_nothing(st
     assert everything(store) == before
 
 
-def test_runs_on_other_targets_go_on_beside_each_other(store: Store[Any]) -> None:
+def test_runs_on_different_targets_run_at_the_same_time(store: Store[Any]) -> None:
     @procedure("each", target=lambda params: f"shelf:{params['shelf']}")
     def each() -> Iterator[Step]:
         yield from map(put, "AB")
@@ -137,7 +137,7 @@ def test_a_run_that_another_runner_has_begun_meanwhile_is_shared(store: Store[An
 
 
 @pytest.mark.req("L-08")
-def test_a_failure_that_another_runner_has_overcome_stops_nothing(store: Store[Any]) -> None:
+def test_a_failure_of_a_step_that_another_runner_performed_does_not_stop_the_run(store: Store[Any]) -> None:
     tries: list[int] = []
 
     def flaky(at: StepContext) -> None:
@@ -388,7 +388,7 @@ def test_of_two_runs_that_begin_under_one_root_at_once_one_is_refused(pg_url: st
 
 
 @pytest.mark.req("L-08")
-def test_when_the_database_is_lost_nothing_is_undone_and_the_run_goes_on_later(ledger_url: str) -> None:
+def test_if_the_database_is_lost_nothing_is_undone_and_the_run_continues_later(ledger_url: str) -> None:
     lost: list[str] = []
 
     def fails_once(at: StepContext) -> None:

@@ -73,7 +73,7 @@ STOPS = [
 
 @pytest.mark.req("L-01", "L-02", "L-08", "L-10", "L-20", "L-22", "L-24")
 @pytest.mark.parametrize("state, stop, left", STOPS, ids=[state for state, _, _ in STOPS])
-def test_a_build_that_is_held_stops_by_name_and_goes_on_when_the_hold_is_lifted(
+def test_a_build_on_hold_stops_by_name_and_continues_when_the_hold_is_lifted(
     shared: Store[Any], state: str, stop: str, left: Any
 ) -> None:
     wanted, before = manifest(), STATES[STATES.index(state) - 1]

@@ -311,7 +311,7 @@ def test_a_run_waits_while_its_queue_is_old_and_stops_if_it_stays_so(store: Stor
 
 
 @pytest.mark.req("K-56")
-def test_a_run_stops_when_the_same_error_comes_back(store: Store[Any], clock: VirtualClock) -> None:
+def test_a_run_stops_when_the_same_error_occurs_again(store: Store[Any], clock: VirtualClock) -> None:
     fill(store, 80, code="schema_mismatch")
     policy = dev(same_error_min=20, same_error_share=0.5)
     chosen = selection(store, limits=Limits(batch_size=20))

@@ -270,7 +270,7 @@ def test_a_time_without_a_zone_is_no_time(name: str, end: str, moment: str, kind
     ],
     ids=lambda text: repr(text)[-40:],
 )
-def test_of_yaml_only_plain_data_is_taken(text: str, path: str) -> None:
+def test_only_plain_data_of_yaml_is_accepted(text: str, path: str) -> None:
     begun = time.perf_counter()
     assert path_of(text) == path
     assert time.perf_counter() - begun < 5
@@ -301,7 +301,7 @@ def test_a_bomb_of_aliases_is_refused_at_its_first_anchor() -> None:
     ],
     ids=lambda text: repr(text)[:30],
 )
-def test_of_json_everything_is_checked_too(text: str, path: str) -> None:
+def test_json_specs_are_checked_in_the_same_way(text: str, path: str) -> None:
     assert path_of(text, ".json") == path
 
 

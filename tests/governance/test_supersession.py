@@ -341,7 +341,7 @@ def test_outside_dev_a_supersession_needs_a_grant_for_exactly_this_change(empty_
 
 
 @pytest.mark.req("L-18", "L-19")
-def test_a_dry_run_says_what_would_be_done_and_leaves_nothing(store: Store[Any]) -> None:
+def test_a_dry_run_reports_what_would_be_done_and_writes_nothing(store: Store[Any]) -> None:
     before = everything(store)
     planned = supersede(store, "ship", "1.0.0", "2.0.0", dry_run=True, **WHO)
     gone = retire(store, "ship", "1.0.0", dry_run=True, **WHO)

@@ -27,7 +27,7 @@ def graph() -> Graph[State]:
 
 
 @pytest.mark.req("W-08", "W-09", "W-10", "W-11", "W-12")
-def test_it_has_the_published_actions_and_variables(graph: Graph[State]) -> None:
+def test_the_published_model_has_the_published_actions_and_variables(graph: Graph[State]) -> None:
     assert set(graph.taken) == ACTIONS
     assert State._fields == ("wal", "storage", "clients", "crashed", "recovering", "next_entry")
     assert {"AppendToWal", "Crash", "Cleanup"} == ACTIONS - FAIR
@@ -47,7 +47,7 @@ def test_an_entry_moves_as_our_own_view_of_a_job_does(graph: Graph[State]) -> No
 
 
 @pytest.mark.req("W-12")
-def test_it_never_uses_a_key_twice_so_its_idempotency_says_nothing(graph: Graph[State]) -> None:
+def test_the_published_model_never_uses_a_key_twice(graph: Graph[State]) -> None:
     """The branch for a known key is never taken, so that a log without it would pass as well."""
     assert graph.broken is None
     assert "AppendToWal of a known key" not in graph.taken
@@ -55,7 +55,7 @@ def test_it_never_uses_a_key_twice_so_its_idempotency_says_nothing(graph: Graph[
 
 
 @pytest.mark.req("W-14")
-def test_it_does_not_crash_while_it_recovers(graph: Graph[State]) -> None:
+def test_the_published_model_does_not_crash_during_recovery(graph: Graph[State]) -> None:
     assert not any(state.crashed and state.recovering for state in graph.states)
     pending_in_recovery = [state for state in graph.states if state.recovering and not state.idle]
     assert pending_in_recovery

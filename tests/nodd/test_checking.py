@@ -60,7 +60,7 @@ def test_every_promise_has_a_corruption_that_breaks_it(busy_sqlite_url: str, bus
     assert broken == BY_NAME.keys()
 
 
-def test_a_violation_says_where_and_by_what(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+def test_a_violation_names_its_subject_and_its_evidence(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
     url, busy = busy_ledger
     with by_hand(url, busy) as hand:
         hand.run("DELETE FROM nodd_items WHERE wal_id = ?", busy.carried)
@@ -184,7 +184,7 @@ def test_only_the_named_invariants_are_checked(busy_ledger: tuple[str, Busy], bu
     assert raised.value.context == {"unknown": ["nothing_whole"]}
 
 
-def test_it_stops_at_its_limit_and_says_so(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+def test_a_check_stops_at_its_limit_and_reports_that(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
     url, busy = busy_ledger
     corrupt(url, busy, "a_unit_that_is_gone")
     report = checked(url, busy_datasets, limit=3)

@@ -39,7 +39,7 @@ def goes() -> bytes:
 
 @pytest.mark.parametrize("lead", [0, 3, 384])
 @pytest.mark.parametrize("grid", GRIDS)
-def test_a_grib_message_means_what_eccodes_says(grid: str, lead: int) -> None:
+def test_a_grib_message_is_read_as_by_eccodes(grid: str, lead: int) -> None:
     data = samples.grib2(REFERENCE, lead, grid=GRIDS[grid])
     message = grib2.first_message(*of(data))
     handle = eccodes.codes_new_from_message(data)

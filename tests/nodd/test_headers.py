@@ -239,7 +239,7 @@ def packed(data: bytes) -> bytes:
 
 @pytest.mark.req("K-43")
 @pytest.mark.parametrize("data", [product(), packed(product())], ids=["plain", "packed"])
-def test_a_product_of_an_airports_radar_is_where_its_header_says(data: bytes) -> None:
+def test_the_place_of_an_airport_radar_product_comes_from_its_header(data: bytes) -> None:
     found = learned("nexrad-l3", TDWR, data)
     assert (found.status, found.checks_run) == ("ok", ("temporal", "spatial", "product", "platform"))
     west, south, east, north = found.data["bbox"]

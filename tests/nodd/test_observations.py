@@ -245,7 +245,7 @@ def test_a_write_overtaken_by_a_later_generation_is_refused(
     assert check(ledger.store, shipped()).violations == ()
 
 
-def test_the_file_of_the_earlier_item_is_published_anew(ledger: Ledger, source: MemorySource, tmp_path: Path) -> None:
+def test_the_file_of_the_earlier_item_is_published_again(ledger: Ledger, source: MemorySource, tmp_path: Path) -> None:
     with Ledger(ledger.store.url) as publishing:
         declare(publishing, IngestSettings(datasets=shipped(), source=source, catalog=DirectoryTarget(tmp_path)))
         for created in (ONE, TWO):

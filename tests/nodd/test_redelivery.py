@@ -227,7 +227,7 @@ def test_the_same_message_after_a_failure_has_the_work_done_once(
 
 
 @pytest.mark.req("K-14", "K-30", "K-36")
-def test_the_same_message_after_every_failure_spends_the_whole_budget_and_no_more(
+def test_the_same_message_after_every_failure_uses_exactly_the_budget(
     store: Store[Any], ledger_url: str, life: Life, source: MemorySource
 ) -> None:
     life.tell(GRIB, source, "0A")
@@ -358,7 +358,7 @@ def ends(wait_s: float, is_so: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.req("K-01", "K-30", "K-32", "K-35", "K-40", "K-44", "K-45")
-def test_a_worker_that_is_killed_at_any_step_and_a_message_that_comes_again(
+def test_a_worker_killed_at_any_step_and_a_redelivered_message_make_one_item(
     store: Store[Any], ledger_url: str, children: ForkServer, tmp_path: Path
 ) -> None:
     bodies: list[str] = []

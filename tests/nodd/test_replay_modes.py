@@ -166,7 +166,7 @@ def test_a_quarantined_unit_is_replaced_once_its_object_is_corrected(
 
 
 @pytest.mark.req("K-02", "K-50")
-def test_a_record_that_was_superseded_is_not_brought_back(ledger: Ledger, source: MemorySource) -> None:
+def test_a_superseded_record_is_not_replayed(ledger: Ledger, source: MemorySource) -> None:
     first, second = data_of(3), data_of(3) + samples.grib2(REFERENCE, 3, parameter=1)
     for sequencer, data in (("0A", first), ("0B", second)):
         etag = source.put(BUCKET, key_of(3), data)

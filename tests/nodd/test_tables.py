@@ -71,7 +71,7 @@ def test_the_version_before_is_upgraded_and_keeps_its_rows(store: Store[Any], le
     assert list(rows) == [("pending", "unknown")]
 
 
-def test_tables_that_were_lost_are_not_made_anew(bare_url: str) -> None:
+def test_lost_tables_are_not_created_again(bare_url: str) -> None:
     with open_store(bare_url) as store:
         with store.transaction() as transaction:
             transaction.settings.set(SETTING, VERSION)

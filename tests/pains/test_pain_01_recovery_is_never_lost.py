@@ -47,7 +47,7 @@ def states(ledger: Ledger) -> dict[str, int]:
 
 
 @pytest.mark.req("M-09", "M-11", "M-13", "G-14", "G-22")
-def test_a_recovery_that_fails_in_the_middle_is_seen_and_goes_on(
+def test_a_recovery_that_fails_in_the_middle_is_logged_and_continues(
     ledger_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recovery, "BATCH", 10)

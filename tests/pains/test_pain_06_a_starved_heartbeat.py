@@ -59,7 +59,7 @@ def starving(url: str, *, notes: str) -> None:
 
 
 @pytest.mark.req("G-13", "G-15", "M-06", "M-10", "M-18")
-def test_the_starved_one_is_refused_and_the_effect_happens_once(
+def test_the_starved_worker_is_refused_and_the_effect_happens_once(
     forks: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"

@@ -121,7 +121,7 @@ def test_a_job_that_is_retried_or_released_lets_its_follower_run(ledger: Ledger,
     assert state(ledger, follower.job_id) == ("succeeded", None)
 
 
-def test_cancelling_a_job_cancels_its_followers_if_they_say_so(ledger: Ledger, clock: VirtualClock) -> None:
+def test_cancelling_a_job_cancels_followers_with_that_policy(ledger: Ledger, clock: VirtualClock) -> None:
     first = ledger.submit("noop", run_at=clock.after(3600))
     waits = ledger.submit("noop", after=[first])
     cancelled = ledger.submit("noop", after=[first], if_unsuccessful="cancel")
@@ -290,7 +290,7 @@ def test_a_batch_has_progress_and_its_follower_runs_once_at_the_end(ledger: Ledg
 
 
 @pytest.mark.parametrize("policy, follower", [("wait", "pending"), ("run", "succeeded"), ("cancel", "pending")])
-def test_a_batch_says_what_becomes_of_its_follower_if_a_job_fails(
+def test_a_batch_decides_about_its_follower_if_a_job_fails(
     ledger: Ledger, ran: list[str], policy: str, follower: str
 ) -> None:
     calls = [{"operation": "step", "payload": {"name": name}} for name in ("a", "bad", "c")]

@@ -140,7 +140,7 @@ def test_room_that_a_parked_job_cannot_use_goes_to_the_next(verbs: Verbs) -> Non
 
 
 @pytest.mark.parametrize("n", [1, 7, 500])
-def test_a_claim_looks_past_jobs_that_have_no_room(verbs: Verbs, n: int) -> None:
+def test_a_claim_skips_jobs_without_a_free_slot(verbs: Verbs, n: int) -> None:
     limit(verbs, "key:echo", CUSTOMER)
     submit(verbs, ["one"] * 300)
     last = submit(verbs, ["two"])
@@ -188,7 +188,7 @@ def test_however_an_attempt_ends_its_slot_is_free(verbs: Verbs, command: object)
     assert second.job_id == jobs[1]
 
 
-def test_the_slot_of_a_lost_worker_comes_back_with_its_lease(verbs: Verbs) -> None:
+def test_the_slot_of_a_lost_worker_is_free_when_its_lease_ends(verbs: Verbs) -> None:
     limit(verbs, "queue:default", Limit(running=1))
     jobs = submit(verbs, [1, 2])
     verbs.claim(10, seconds=30)
@@ -260,7 +260,7 @@ def test_changes_are_journalled(verbs: Verbs) -> None:
     ]
 
 
-def test_a_process_that_has_not_heard_of_a_limit_claims_nothing(verbs: Verbs) -> None:
+def test_a_process_that_does_not_know_a_limit_claims_nothing(verbs: Verbs) -> None:
     [job] = submit(verbs, [1])
     limit(verbs, "queue:default", Limit(running=1))
     for known in (False, None):

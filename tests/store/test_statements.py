@@ -76,7 +76,7 @@ def test_a_statement_takes_the_same_parameters(name: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_values_are_parameters_and_nothing_is_left_to_fill_in(dialect: str) -> None:
+def test_values_are_parameters_and_no_placeholder_is_left(dialect: str) -> None:
     for name, parts in statements(dialect).items():
         for part in parts:
             assert "%" not in part, name

@@ -80,7 +80,7 @@ def test_omitted_fields_have_their_defaults(verbs: Verbs) -> None:
     assert (job.max_attempts, job.replay_attempts, job.operation_version) == (5, 5, "1.0.0")
 
 
-def test_text_of_every_kind_comes_back_as_it_went_in(verbs: Verbs) -> None:
+def test_text_of_every_kind_is_stored_unchanged(verbs: Verbs) -> None:
     payload = json.dumps(
         {"quote": "'\"`", "percent": "%s %(now)s :now", "text": "żółw 🐢\u2028\\ \n"}, ensure_ascii=False
     )
@@ -215,7 +215,7 @@ def test_an_operation_that_another_process_declared_is_known(verbs: Verbs) -> No
     assert verbs.job(verbs.submit(operation="later")).operation == "later"
 
 
-def test_an_error_in_the_block_leaves_nothing_of_it(verbs: Verbs) -> None:
+def test_an_error_in_the_block_rolls_everything_back(verbs: Verbs) -> None:
     before = verbs.everything()
 
     def fails() -> None:

@@ -74,7 +74,7 @@ def test_an_upgrade_keeps_every_row_and_leaves_a_sound_ledger(old_url: str) -> N
         assert verify(store).ok
 
 
-def test_work_goes_on_after_an_upgrade(old_url: str) -> None:
+def test_work_continues_after_an_upgrade(old_url: str) -> None:
     with connect(old_url) as store:
         migrate(store)
     operations = Operations()

@@ -94,7 +94,7 @@ def test_append_and_fail(wal: Wal, ledger_url: str, clock: VirtualClock) -> None
 
 
 @pytest.mark.req("W-01", "W-17")
-def test_bytes_come_back_exactly(wal: Wal) -> None:
+def test_bytes_are_returned_exactly(wal: Wal) -> None:
     large = random.Random(4).randbytes(500_000)
     for data in (b"", b"\x00\xff\xfe", bytes(range(256)), "é\u2028\x00".encode(), large):
         entry_id = wal.append("alice", "Update", data)
@@ -412,7 +412,7 @@ def test_no_worker_of_the_fleet_takes_an_entry(wal: Wal, ledger: Ledger, ledger_
 
 
 @pytest.mark.req("K-55")
-def test_a_log_whose_operation_is_switched_off_says_so_and_leaves_the_entry_as_it_is(
+def test_a_log_whose_operation_is_switched_off_refuses_and_keeps_the_entry(
     wal: Wal, ledger: Ledger, ledger_url: str
 ) -> None:
     [entry_id] = append(wal, 1)

@@ -27,7 +27,7 @@ JOBS = (
         "compat.illegal_transition_validated",
         "The validator accepts a transition that the table does not list.",
         Patch(VALIDATOR, "StateMachineValidator.judge", "if not transition.is_valid():", "if False:"),
-        f"{TESTS}/test_invalid_transitions.py::test_the_validator_refuses_says_so_and_remembers_nothing",
+        f"{TESTS}/test_invalid_transitions.py::test_the_validator_refuses_logs_it_and_records_nothing",
         f"{TESTS}/test_state_machine_exhaustive.py::test_all_pairs_through_the_validator",
     ),
     plain(
@@ -174,7 +174,7 @@ ENTRIES = (
         "compat.published_action_missing",
         "The published model of the log has no cleanup.",
         Patch("model/published.py", "_steps", 'yield "Cleanup"', 'if None: yield "Cleanup"'),
-        "tests/model/test_published.py::test_it_has_the_published_actions_and_variables",
+        "tests/model/test_published.py::test_the_published_model_has_the_published_actions_and_variables",
         "tests/model/test_catalogue.py::test_a_run_has_the_outcome_of_the_catalogue",
     ),
 )

@@ -198,8 +198,8 @@ REFUSED = (
             ),
         ),
         tests=(
-            f"{DRIFT}::test_a_tampered_trigger_is_named_and_mended_on_sqlite",
-            f"{DRIFT}::test_a_tampered_trigger_or_function_is_named_and_mended_on_postgres",
+            f"{DRIFT}::test_a_tampered_trigger_is_named_and_repaired_on_sqlite",
+            f"{DRIFT}::test_a_tampered_trigger_or_function_is_named_and_repaired_on_postgres",
         ),
         databases=BOTH,
     ),

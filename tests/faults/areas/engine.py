@@ -69,7 +69,7 @@ FAULTS = (
         "engine.delay_does_not_grow",
         "The delay between attempts does not grow.",
         Patch("engine/worker/retry_delays.py", "_grown", "policy.multiplier ** min(spent - 1, 64)", "1"),
-        "tests/engine/test_retry.py::test_each_strategy_waits_as_it_says",
+        "tests/engine/test_retry.py::test_each_strategy_has_its_delays",
     ),
     plain(
         "engine.permanent_failure_retried",

@@ -35,7 +35,7 @@ PROCEDURE = (
         "governance.guard_before_a_step_left_out",
         "A step is performed without its guard.",
         Patch(RUNNER, "ProcedureRunner._carry_out", "if step.guard is not None:", "if False:"),
-        f"{STOPS}::test_a_build_that_is_held_stops_by_name_and_goes_on_when_the_hold_is_lifted",
+        f"{STOPS}::test_a_build_on_hold_stops_by_name_and_continues_when_the_hold_is_lifted",
     ),
     plain(
         "governance.failed_check_ignored",
@@ -62,7 +62,7 @@ PROCEDURE = (
         "governance.root_used_twice",
         "Another run may use the root of an earlier one.",
         Patch(RUNNER, "ProcedureRunner._look", "self._request.require_same(run)", "pass"),
-        f"{PROCEDURES}::test_a_root_belongs_to_one_run_for_good",
+        f"{PROCEDURES}::test_a_root_belongs_to_one_run_permanently",
     ),
     plain(
         "governance.compensation_not_recorded",
@@ -108,7 +108,7 @@ REGISTRY = (
         "governance.withheld_values_stay_staged",
         "A build that stops leaves its values staged.",
         Patch(BUILD, "_withhold_values", "at.transaction.registry.place_values(", "(lambda *_: 0)("),
-        f"{STOPS}::test_a_build_that_is_held_stops_by_name_and_goes_on_when_the_hold_is_lifted",
+        f"{STOPS}::test_a_build_on_hold_stops_by_name_and_continues_when_the_hold_is_lifted",
     ),
     plain(
         "governance.prod_not_held",
@@ -217,7 +217,7 @@ REPLAYED = (
         Patch(
             "governance/replay/pace.py", "ReturnedJobs.too_many", "self.same_error >= policy.same_error_min", "False"
         ),
-        f"{TESTS}/test_replay_run.py::test_a_run_stops_when_the_same_error_comes_back",
+        f"{TESTS}/test_replay_run.py::test_a_run_stops_when_the_same_error_occurs_again",
         "tests/nodd/test_operating.py::test_the_same_error_again_stops_a_drain",
     ),
     plain(

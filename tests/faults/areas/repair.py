@@ -30,7 +30,7 @@ FAULTS = (
                 'return _repaired(store, transaction, who="plan", why="dry run", permit=None)',
             ),
         ),
-        tests=(f"{TESTS}::test_a_state_that_was_edited_comes_back_from_the_journal",),
+        tests=(f"{TESTS}::test_an_edited_state_is_restored_from_the_journal",),
         databases=BOTH,
     ),
     SeededFault(
@@ -39,7 +39,7 @@ FAULTS = (
         patches=(
             Patch(SURGEON, "Surgeon._note", "self._transaction.maintenance.note(self._door, EVENT, **note)", "pass"),
         ),
-        tests=(f"{TESTS}::test_a_state_that_was_edited_comes_back_from_the_journal",),
+        tests=(f"{TESTS}::test_an_edited_state_is_restored_from_the_journal",),
         databases=BOTH,
     ),
     SeededFault(
