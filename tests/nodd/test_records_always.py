@@ -36,14 +36,15 @@ SAYS = (*OUTCOME, RUN)
 ALL_AGES = Retention(finished_s=0, quarantined_s=0)
 
 
-def kept(store: Store[Any], datasets: Datasets) -> Records:
-    """Return every record of a ledger by its id, none of which breaks a rule."""
+def kept(store: Store[Any], datasets: Datasets, before: Records | None = None) -> Records:
+    """Return every record of a ledger by its id, none of which breaks a rule; `before` broke none."""
     with store.reading() as reading:
         names, rows = reading.query("SELECT * FROM nodd_wal_records", {})
     found = [with_text_times(dict(zip(names, row, strict=True))) for row in rows]
     broken = [
         (record["wal_id"], record["status"], *problems)
         for record in found
+        if (before or {}).get(record["wal_id"]) != record
         if (problems := [*broken_rules(record, datasets), *(one.message for one in VALIDATOR.iter_errors(record))])
     ]
     assert broken == []
@@ -69,7 +70,7 @@ class Looking:
         # Violations are raised at the end: an error raised here would count as one of the work.
         with self._lock, connect(self._url) as store:
             try:
-                found = kept(store, self._datasets)
+                found = kept(store, self._datasets, self.before)
             except AssertionError as error:
                 self.wrong.append(f"{point}: {error}")
                 return
