@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.store.verbs.flow import Flow
 
 Op = TypeVar("Op", bound=Operation[..., Any])
-PLAIN = (None,) * 4  # what a call says that says nothing
+PLAIN = (None,) * 4  # a call without such settings
 
 
 def scheduling() -> ModuleType:

@@ -2,7 +2,7 @@
 
 Invariants: arguments are checked against the handler's annotations when a call is made and again when it is decoded,
 so a mismatch is an error where the call is submitted; what is stored is canonical JSON; a handler can always be called
-plainly as `operation.fn`; several versions of one operation can be declared, and a job runs on one that speaks its own.
+plainly as `operation.fn`; several versions of one operation can be declared, and a job runs on one that fits its own.
 """
 
 from __future__ import annotations

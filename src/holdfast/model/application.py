@@ -59,7 +59,7 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a schedule: the promise that was broken, if one was, the steps, and the crashes by their points."""
+    """The result of a schedule: the promise that was broken, if one was, the steps, and the crashes by their points."""
 
     schedule: Schedule
     broken: str | None

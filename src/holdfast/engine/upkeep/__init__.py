@@ -1,1 +1,1 @@
-"""What the keeper of a worker does now and then: checks, retention, archiving."""
+"""Duties of a worker's keeper, done once a period: checks, retention, archiving."""

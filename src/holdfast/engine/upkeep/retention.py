@@ -138,7 +138,7 @@ def set_policy(store: Store[Any], policy: Retention, *, who: str, why: str) -> N
 
 
 class _UnreadableError(InputError):
-    """The ledger's policy is not one that this Holdfast can go by: nothing is dropped under it."""
+    """This version cannot read the ledger's policy: nothing is dropped under it."""
 
     next_step = "Write it again with --set (`holdfast gc --help`): what you do not set is kept for ever."
 

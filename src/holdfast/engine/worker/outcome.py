@@ -26,7 +26,7 @@ os.register_at_fork(after_in_child=lambda: FORKS.append(None))
 
 
 class Then(StrEnum):
-    """What is to become of a job whose handler did not return."""
+    """What follows for a job whose handler did not return."""
 
     DECIDE = "decide"  # the operation's retry policy says
     RETRY = "retry"
@@ -60,7 +60,7 @@ Outcome = Returned | Raised | None
 
 
 def handled(operation: Operation[Any, Any], execution: Execution) -> Outcome:
-    """Call a plain handler and return what came of it."""
+    """Call a plain handler and return its outcome."""
     return outcome_of(
         operation, execution, lambda: operation.fn(execution, **operation.arguments(execution.record.payload or "{}"))
     )
@@ -69,7 +69,7 @@ def handled(operation: Operation[Any, Any], execution: Execution) -> Outcome:
 def outcome_of(
     operation: Operation[Any, Any], execution: Execution, work: Callable[[], Any], *, forks: int | None = None
 ) -> Outcome:
-    """Call what a handler does and return what came of it, whatever that is."""
+    """Call a function that runs a handler and return its outcome, also if it raises anything."""
     forks = len(FORKS) if forks is None else forks
     try:
         result = work()
@@ -104,6 +104,6 @@ def _returned(execution: Execution, result: Any) -> Returned | None:
 
 
 def _leave_fork(forks: int) -> None:
-    # A handler that forks returns twice; the child must not go on as if it were the worker.
+    # A handler that forks returns twice; the child must not continue as if it were the worker.
     if forks != len(FORKS):
         os._exit(0)

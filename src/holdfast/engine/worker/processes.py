@@ -274,7 +274,7 @@ class _Sendable:
         return in_pool, name, json.dumps(job)
 
     def ended(self, outcome: Outcome) -> Outcome:
-        """Return what came of it, after its span is ended."""
+        """Return its outcome, after its span is ended."""
         return outcome if self._span is None else self._span.ended(outcome)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """What is written, and after that what came of it."""
+    """What is written, and then the ledger's answers."""
 
     def __init__(self, ended: Sequence[HeldAttempt], lease: Lease | None) -> None:
         self.ended = ended

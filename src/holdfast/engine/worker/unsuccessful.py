@@ -1,7 +1,7 @@
 """The end of an attempt that did not simply succeed: the command that writes it, and what follows a refused completion.
 
 Invariants: an attempt without a handler here costs the job nothing; a completion that the ledger refuses becomes a
-failure, or is staged anew if the handler said how.
+failure, or is staged again if the handler said how.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def refused(running: HeldAttempt, error: Exception) -> bool:
 
 
 def _staged_again(running: HeldAttempt, error: EffectError) -> Outcome:
-    """Let a handler stage anew what was refused, and return what came of it."""
+    """Let a handler stage again what was refused, and return the outcome."""
     running.staged.effects, running.staged.calls = [], []
     again, operation = running.again, running.operation
     if again is None or operation is None:
