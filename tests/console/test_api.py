@@ -8,6 +8,9 @@ import httpx
 import pytest
 
 from holdfast.console.security.callers import Role
+from holdfast.console.views.links import part_of
+from holdfast.core.selection import Selection, SelectionFilters
+from holdfast.governance.replay import replay
 from tests.console.sites import ORIGIN, Site
 from tests.console.test_posts import failed_job, journal, quarantined
 
@@ -197,6 +200,26 @@ def test_metrics_need_a_token(site: Site, robot: Program) -> None:
         answer = client.get("/metrics", headers=robot._headers)
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         assert "# TYPE holdfast_jobs gauge" in answer.text
+
+
+def test_a_name_with_a_slash_is_one_part_of_an_address(site: Site, robot: Program) -> None:
+    root = "ann/50% of 2026-11"
+    selection = Selection(name="named", env="dev", filters=SelectionFilters(jobs=(str(failed_job(site)),)))
+    store = site.ledger.store
+    replay.run(store, selection, actor="ann", reason="S3 is back", replay_reason="incident", root=root)
+    address = f"/replays/{part_of(root)}"
+    shown = robot.get(address)
+    assert (shown.status_code, shown.json()["run_id"], shown.json()["replayed"]) == (200, root, 1)
+    ended = robot.post(f"{address}/stop", {"reason": "too hot"})
+    assert (ended.status_code, ended.json()["context"]["run_id"]) == (409, root)
+    with site.person("ann") as ann:
+        listed, page = ann.get("/replays"), ann.get(address)
+    assert (f'href="{address}"' in listed.text, page.status_code, root in page.text) == (True, 200, True)
+    robot.post("/jobs", {"operation": "noop", "queue": "eu/west"})
+    paused = robot.post(f"/queues/{part_of('eu/west')}/pause", {"reason": "x"})
+    assert paused.json()["name"] == "eu/west"
+    with site.ledger.store.reading() as reading:
+        assert "eu/west" in reading.queues.paused()
 
 
 def test_a_replay_by_dry_run_and_run(site: Site, robot: Program) -> None:

@@ -93,6 +93,25 @@ class Pickling(Executor):
         return future
 
 
+class NodeLostError(Exception):
+    """An error of the package that runs the nodes."""
+
+    __module__ = "cluster.exceptions"
+
+
+class Losing(Executor):
+    """An executor that sends work to a node, and loses it."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        pickle.dumps((fn, args, kwargs))
+        future.set_exception(self._error)
+        return future
+
+
 class Calling(Executor):
     """An executor of an application that calls in this process."""
 
@@ -122,6 +141,16 @@ def test_a_handler_that_cannot_be_sent_is_recorded_as_failed(live: Ledger, later
     worker = drained(live, executor=Pickling(later=later))
     assert ended(live.job(job_id))[:2] == ("failed", "handler_unnamed")
     assert worker.recycle is False
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [(NodeLostError("node 7"), "process_died"), (ModuleNotFoundError("holdfast"), "module_not_found_error")],
+)
+def test_only_an_error_of_the_cluster_means_that_a_node_was_lost(live: Ledger, error: Exception, code: str) -> None:
+    job_id = live.submit("good", {"n": 4}).job_id
+    drained(live, executor=Losing(error))
+    assert live.job(job_id).last_error_code == code
 
 
 def test_an_executor_of_this_process_runs_handlers_that_have_no_name(live: Ledger) -> None:

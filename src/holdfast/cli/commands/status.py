@@ -88,7 +88,7 @@ def _lines(report: dict[str, Any]) -> list[Text]:
     ended = [f"{rate[f'{state}_per_minute']:g} {state}" for state in ("succeeded", "failed", "quarantined")]
     ledger = f"{system['environment']}, {system['database']}, schema {system['schema_version']}"
     lines = (
-        ("jobs", f"{states}; oldest due {output.span(queue['oldest_due_s'])}"),
+        ("jobs", f"{states}; oldest due {_age(queue['oldest_due_s'])}"),
         ("workers", f"{busy}, {workers['expired_leases']} expired"),
         ("throughput", f"{', '.join(ended)} a minute"),
         (
@@ -97,12 +97,23 @@ def _lines(report: dict[str, Any]) -> list[Text]:
         ),
     )
     columns = [
-        Column("QUEUE"), Column("STATE"), Column("PENDING", right=True), Column("OLDEST DUE", right=True),
+        Column("QUEUE", folds=True), Column("STATE"), Column("PENDING", right=True), Column("OLDEST DUE", right=True),
         Column("WORKERS", right=True),
     ]  # fmt: skip
     rows = [
-        (row["queue"], "paused" if row["paused"] else "open", row["pending"], output.span(row["oldest_due_s"]),
-         row["workers"])
+        (row["queue"], output.styled("paused", "yellow") if row["paused"] else "open", row["pending"],
+         _age(row["oldest_due_s"]), _workers(row))
         for row in queue["queues"]
     ]  # fmt: skip
-    return [*output.fields_of(lines), *output.table_of(columns, rows)]
+    return [*output.fields_of(lines), output.styled(""), *output.table_of(columns, rows)]
+
+
+def _age(seconds: float) -> str:
+    """Return how long the oldest job has been due, or a dash if no job is due."""
+    return output.span(seconds) if seconds else "-"
+
+
+def _workers(row: dict[str, Any]) -> Text:
+    """Return the number of workers of a queue, in red if jobs are due and there is none."""
+    is_stuck = row["oldest_due_s"] and not row["workers"] and not row["paused"]
+    return output.styled(row["workers"], "red" if is_stuck else "")

@@ -30,6 +30,7 @@ from holdfast.console.governed_acts import GrantRequest
 from holdfast.console.injected import CallerHere, ConsoleHere
 from holdfast.console.security.callers import Permission
 from holdfast.console.selections import ReplaySelection
+from holdfast.console.views.links import name_of
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.governance.approval import existing_grant
 from holdfast.governance.replay import replay
@@ -65,12 +66,14 @@ class Replays(Controller):
     @reads("/{run_id:str}", summary="Show a replay")
     def show(self, console: ConsoleHere, caller: CallerHere, run_id: NamePath) -> RunAnswer:
         """Show the state of a replay, and what it did."""
+        run_id = name_of(run_id)
         caller.require_unlimited()
         return _run_answer(replay.inspect(console.store, run_id, limit=1))
 
     @acts("/{run_id:str}/stop", summary="Stop a replay")
     def stop(self, console: ConsoleHere, caller: CallerHere, run_id: NamePath, data: JSONBody[ReasonBody]) -> RunAnswer:
         """Stop a replay before its next batch."""
+        run_id = name_of(run_id)
         return _run_answer(governed_acts.stop_replay(console, caller, run_id, reason=data.reason))
 
 

@@ -27,6 +27,7 @@ from holdfast.console.context import Console
 from holdfast.console.injected import CallerHere, ConsoleHere
 from holdfast.console.problems import PROBLEM_JSON, Problem
 from holdfast.console.security.callers import Caller, Permission
+from holdfast.console.views.links import name_of
 from holdfast.core.errors import HoldfastError, StoreUnavailableError
 from holdfast.core.machines import JOB, JobState
 from holdfast.scheduling.schedules import active
@@ -53,6 +54,7 @@ class Queues(Controller):
         self, console: ConsoleHere, caller: CallerHere, queue: NamePath, data: JSONBody[ReasonBody]
     ) -> ChangedAnswer:
         """Pause a queue; jobs that are running continue."""
+        queue = name_of(queue)
         done = perform.pause_queue(console, caller, queue, reason=data.reason)
         return ChangedAnswer(name=queue, changed=done.changed)
 
@@ -61,6 +63,7 @@ class Queues(Controller):
         self, console: ConsoleHere, caller: CallerHere, queue: NamePath, data: JSONBody[GovernedBody]
     ) -> ChangedAnswer:
         """Resume a paused queue; outside dev this consumes a grant."""
+        queue = name_of(queue)
         done = perform.resume_queue(console, caller, queue, reason=data.reason, grant_id=data.grant_id)
         return ChangedAnswer(name=queue, changed=done.changed)
 
@@ -87,6 +90,7 @@ class Switches(Controller):
         self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
     ) -> ChangedAnswer:
         """Throw a switch: what it names stops, for all workers."""
+        name = name_of(name)
         done = perform.throw_switch(console, caller, name, reason=data.reason)
         return ChangedAnswer(name=name, changed=done.changed)
 
@@ -95,6 +99,7 @@ class Switches(Controller):
         self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[GovernedBody]
     ) -> ChangedAnswer:
         """Lift a switch under a grant, which is consumed."""
+        name = name_of(name)
         done = perform.lift_switch(console, caller, name, reason=data.reason, grant_id=data.grant_id)
         return ChangedAnswer(name=name, changed=done.changed)
 
@@ -120,6 +125,7 @@ class ScheduleRoutes(Controller):
         self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
     ) -> ChangedAnswer:
         """Pause a schedule; its ticks do not fire, and are not made up for later."""
+        name = name_of(name)
         done = perform.pause_schedule(console, caller, name, reason=data.reason)
         return ChangedAnswer(name=name, changed=done.changed)
 
@@ -128,6 +134,7 @@ class ScheduleRoutes(Controller):
         self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
     ) -> ChangedAnswer:
         """Resume a paused schedule from its next tick."""
+        name = name_of(name)
         done = perform.resume_schedule(console, caller, name, reason=data.reason)
         return ChangedAnswer(name=name, changed=done.changed)
 
@@ -136,6 +143,7 @@ class ScheduleRoutes(Controller):
         self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
     ) -> ChangedAnswer:
         """Submit the job of a schedule now, beside its ticks."""
+        name = name_of(name)
         done = perform.trigger_schedule(console, caller, name, reason=data.reason)
         return ChangedAnswer(name=name, changed=True, job_id=done.job_id)
 

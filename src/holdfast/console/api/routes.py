@@ -33,7 +33,9 @@ REFUSALS = {
 _READS = (400, 401, 403, 404, 409, 500, 503)
 
 IdPath = Annotated[int, PathParameter(ge=1, le=ID_MAX)]
-NamePath = Annotated[str, PathParameter(min_length=1, max_length=1024)]
+NamePath = Annotated[
+    str, PathParameter(min_length=1, max_length=1024, description="A name with a slash or `%` is quoted twice.")
+]
 WordQuery = Annotated[str | None, QueryParameter(min_length=1, max_length=1024)]
 Cursor = Annotated[str | None, QueryParameter(pattern="^[1-9][0-9]{0,18}$", description="`next_cursor` of a page.")]
 Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="Maximum number of records.")]

@@ -27,9 +27,9 @@ def clock(moment: datetime, now: datetime, *, parts: str = "seconds") -> str:
 
 def exact_span(seconds: float) -> str:
     """Return a duration with its two largest units, such as 12 min 28 s; a short one with a fraction, such as 3.1 s."""
-    if seconds < 1:
+    if 0 < seconds < 1:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < FEW_S:
+    if 0 < seconds < FEW_S:
         return f"{seconds:.1f} s"
     whole = int(seconds)
     if whole < MINUTE_S:

@@ -246,6 +246,7 @@ class _Sendable:
     """An attempt as an executor gets it: called in this process it runs here; pickled, it is a name and JSON."""
 
     refusal: InputError | None = None  # why it could not be sent
+    is_sent = False  # to another process
     _span: Any = None
 
     def __init__(self, running: HeldAttempt) -> None:
@@ -270,6 +271,7 @@ class _Sendable:
         self._span = self._span or _span(running)
         if self._span is not None:
             job["trace"] = self._span.carrier
+        self.is_sent = True
         running.begin()  # it leaves this process: when it really starts is not reported
         return in_pool, name, json.dumps(job)
 
@@ -334,7 +336,7 @@ class ExecutorSlots:
             self._end(running, sendable, _GIVEN_BACK)
         except BaseException as error:  # noqa: BLE001 - such as an answer that the executor could not carry
             refused = _unnamed(sendable.refusal) if sendable.refusal else None
-            self._end(running, sendable, refused or self._failed(error))
+            self._end(running, sendable, refused or _failed(error, sendable))
         else:
             if isinstance(answer, str):  # it ran in another process
                 self._end(running, sendable, outcome_from(json.loads(answer)))
@@ -342,13 +344,6 @@ class ExecutorSlots:
                 self._on_end(running)
             else:
                 self._abandoned.append(-1)
-
-    def _failed(self, error: BaseException) -> Raised:
-        """Return the outcome of an attempt for which the executor raised: handlers elsewhere return their errors."""
-        # Dask raises errors of its own package when a node is lost.
-        if isinstance(error, BrokenExecutor) or _package(error) == _package(self._executor) != "concurrent":
-            return Raised(PROCESS_DIED, error_message(error), kind=FailureKind.TRANSIENT)
-        return raised(error)
 
     def _end(self, running: HeldAttempt, sendable: _Sendable, outcome: Outcome) -> None:
         if running.finish(sendable.ended(outcome)):
@@ -373,8 +368,14 @@ class ExecutorSlots:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _package(value: object) -> str:
-    return type(value).__module__.partition(".")[0]
+def _failed(error: BaseException, sendable: _Sendable) -> Raised:
+    """Return the outcome of an attempt for which the executor raised: handlers elsewhere return their errors."""
+    # Dask and Ray raise errors of their own packages when a node or its process is lost. An error of Python itself is
+    # more likely an answer that could not be carried, or a node that lacks a package.
+    package = type(error).__module__.partition(".")[0]
+    if isinstance(error, BrokenExecutor) or (sendable.is_sent and package not in sys.stdlib_module_names):
+        return Raised(PROCESS_DIED, error_message(error), kind=FailureKind.TRANSIENT)
+    return raised(error)
 
 
 def _replacement(broken: ProcessPoolExecutor) -> ProcessPoolExecutor:

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.core.environments import DEV, PROD, STAGE
 from holdfast.core.errors import ReplayGuardError
 from holdfast.core.selection import Limits, Selection, Window
+from holdfast.core.spans import counted
 from holdfast.governance.approval import environment_of
 from holdfast.governance.replay.pace import strain
 
@@ -304,7 +305,7 @@ def _size(limits: Limits, candidates: Candidates, policy: ReplayPolicy) -> Guard
     if needed > policy.max_batches:
         message = f"{candidates.total} jobs need {needed} batches of {size}; the limit is {policy.max_batches}"
         return _failed(guard_type, message, narrower)
-    return _passed(guard_type, f"{candidates.total} jobs in {needed} batches")
+    return _passed(guard_type, f"{counted(candidates.total, 'job')} in {counted(needed, 'batch', 'batches')}")
 
 
 def _attempts(candidates: Candidates) -> GuardVerdict:
