@@ -183,11 +183,23 @@ def test_a_role_approves_only_as_the_role_of_its_session(new_postgres_ledger: st
 # -- what is rewritten through the door -------------------------------------------------------------------------------
 
 LAST = "UPDATE holdfast_{0} SET {1} = 'rewritten' WHERE {2} = (SELECT max({2}) FROM holdfast_{0})"
+TIME = "'2026-01-01T00:00:00.000000Z'"
+REQUESTED = {
+    "calls": {
+        "operation_version": "'9.9.9'", "client": "'mallory'", "key": "'taken'", "max_attempts": "99",
+        "replay_attempts": "99", "payload": "'[]'", "digest": "'0'", "replaces": "1", "created_at": TIME,
+    },
+    "jobs": {"operation": "'other'", "queue": "'other'", "priority": "9", "run_at": TIME},
+}  # fmt: skip
 REWRITES = {
+    f"{table}.{column}": LAST.format(table, column, "job_id").replace("'rewritten'", value)
+    for table, columns in REQUESTED.items()
+    for column, value in columns.items()
+} | {
     f"{table}.{column}": LAST.format(table, column, key)
     for table, key, columns in (
         ("jobs", "job_id", "event actor reason last_error_code last_error_message quarantine_code"),
-        ("grants", "grant_id", "approved_by approved_via actor event reason"),
+        ("grants", "grant_id", "approved_by approved_via actor event reason action target requested_by"),
         ("approvers", "name", "public_key added_by reason"),
     )
     for column in columns.split()

@@ -25,6 +25,7 @@ from holdfast.governance.erasure import erase
 from holdfast.store import Store
 from holdfast.store.enforcement import ERASE
 from holdfast.testing import VirtualClock, drain, virtual_world
+from tests.enforcement.raw import DOOR, SHUT, Client
 from tests.governance.quarantining import granted, grants
 from tests.support.ledgers import new_store
 
@@ -100,6 +101,34 @@ def test_an_erasure_removes_all_personal_data_and_history_still_verifies(ledger:
     file = tmp_path / "snapshot.gz"
     create(ledger.store, file)
     assert PERSON.encode() not in gzip.decompress(file.read_bytes())
+
+
+WRITTEN_BACK = {
+    "payload": "UPDATE holdfast_calls SET payload = '{}' WHERE job_id = ?",
+    "key": "UPDATE holdfast_calls SET key = 'ann' WHERE job_id = ?",
+    "result": "UPDATE holdfast_jobs SET result = '1' WHERE job_id = ?",
+    "error message": "UPDATE holdfast_jobs SET last_error_message = 'ann' WHERE job_id = ?",
+    "progress note": "UPDATE holdfast_jobs SET progress_note = 'ann' WHERE job_id = ?",
+}
+
+
+@pytest.mark.attack("sql")
+@pytest.mark.parametrize("what", WRITTEN_BACK)
+def test_data_that_is_written_back_is_found_and_can_be_erased_again(ledger: Ledger, what: str) -> None:
+    job_id = greeted(ledger)
+    erased(ledger, job_id)
+    assert erase(ledger.store, job_id, actor="ann", reason=WHY).changed is False
+    client = Client(ledger.store.url)
+    client.run(DOOR)
+    assert client.changed(WRITTEN_BACK[what], job_id) == 1
+    client.run(SHUT)
+    client.commit()
+    client.close()
+    found = check(ledger.store, only=["erasures_hold"]).violations
+    assert [(one.subject, one.evidence["what"]) for one in found] == [(f"JOB {job_id}", what)]
+    grant = granted(ledger.store, Act.ERASE, f"job:{job_id}")
+    assert erase(ledger.store, job_id, actor="ann", reason=WHY, grant_id=grant).changed
+    assert check(ledger.store, only=["erasures_hold"]).violations == ()
 
 
 def test_the_key_of_an_erased_job_stays_in_use(ledger: Ledger) -> None:

@@ -1,7 +1,8 @@
 """Erasure: remove the personal data of one job under a grant, so that its history still verifies.
 
 Invariants: only a job that has ended is erased; the grant, the erasure and its journal rows are one transaction; what
-is erased already is left as it is, and uses no grant; the key of an erased job is in use for life.
+is erased already is left as it is, and uses no grant, unless it was written back; the key of an erased job is in use
+for life.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _erased(transaction: Transaction, job_id: int, actor: str, reason: str, gran
     erasures.lock_calls(transaction)
     job = transaction.jobs.get(job_id)
     done = erasures.erasure_of(transaction, job_id)
-    if done is not None:
+    if done is not None and not erasures.is_written_back(transaction, job_id):
         return ErasureResult(done, changed=False)
     if job.state not in ENDED:
         raise _not_ended(job)
@@ -63,7 +64,9 @@ def _erased(transaction: Transaction, job_id: int, actor: str, reason: str, gran
     )
     used = authorise(transaction, wanted, grant_id=grant_id, reason=reason, move_id=move_id)
     with transaction.maintenance.open(who=actor, why=reason, grant_id=used) as door:
-        erasures.erase(transaction, job, actor=actor, reason=reason, grant_id=used, move_id=move_id)
+        if done is None:
+            erasures.record(transaction, job, actor=actor, reason=reason, grant_id=used, move_id=move_id)
+        erasures.erase(transaction, job_id)
         transaction.maintenance.note(door, "erase", job_id=job_id)
     erased = erasures.erasure_of(transaction, job_id)
     return ErasureResult(msgspec.convert(erased, erasures.Erasure), changed=True)

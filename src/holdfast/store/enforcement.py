@@ -18,7 +18,7 @@ from holdfast.core.authority import Act
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine, Path
 from holdfast.core.machines import GRANT, GrantState, ProcedureState
-from holdfast.store.tables import EVIDENCE, KEPT_SETTINGS, STRICTER, Guarded
+from holdfast.store.tables import CALL, EVIDENCE, KEPT_SETTINGS, STRICTER, Guarded
 
 ERASE = "erase"  # the action of a grant to erase the data of a job
 
@@ -63,9 +63,9 @@ _MEANINGS = {
 
 NOTED = (
     "event", "actor", "reason", "move_id", "grant_id", "approved_by", "approved_via", "consumed_by", "last_error_code",
-    "last_error_message", "excuse_code", "excuse_message", "quarantine_code", "replay_reason", "stop_state",
+    "last_error_message", "excuse_code", "excuse_message", "quarantine_code", "replay_reason", "stop_state", "run_at",
 )  # fmt: skip
-"""The columns whose change under maintenance is journalled if the record does not move."""
+"""The columns whose change under maintenance is journalled if the record does not move, besides write-once columns."""
 REWRITE, DELETE = "rewrite", "delete"
 """The events by which the journal notes a record that was rewritten or deleted under maintenance."""
 
@@ -160,9 +160,20 @@ def rewritten_note(guarded: Guarded, old: str, new: str) -> str:
     return f"'{guarded.machine.name} ' || {new}.{guarded.id} || ':' || {names}"
 
 
+def noted_columns(guarded: Guarded) -> list[str]:
+    """Return the columns of a record whose change under maintenance is journalled. Retention moves `history_from`."""
+    once = [column for column in guarded.write_once if column != "history_from"]
+    return once + [column for column in guarded.kept if column in NOTED]
+
+
+def call_rewritten(old: str, new: str) -> str:
+    """Return the condition that what was submitted changes. Retention drops payloads: that is not journalled."""
+    other = " OR ".join(f"{new}.{name} IS DISTINCT FROM {old}.{name}" for name in CALL if name != "payload")
+    return f"({other} OR ({new}.payload IS DISTINCT FROM {old}.payload AND {new}.payload IS NOT NULL))"
+
+
 def _distinct(guarded: Guarded, old: str, new: str) -> dict[str, str]:
-    noted = [column for column in guarded.kept if column in NOTED]
-    return {column: f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in noted}
+    return {column: f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in noted_columns(guarded)}
 
 
 def setting_violations(old: str, new: str, no_door: str) -> Iterator[Violation]:

@@ -271,6 +271,7 @@ def table_named(name: str) -> Table:
     return next(table for table in ALL if table.name == name)
 
 
+CALL = table_named("calls").names
 EVIDENCE = table_named("evidence").write_once
 """The columns of a piece of evidence that never change. The one that is left says when it was declared void, once."""
 

@@ -155,6 +155,12 @@ INVARIANTS: tuple[LedgerInvariant, ...] = (
         of_job=job_rules.results,
     ),
     LedgerInvariant(
+        name="erasures_hold",
+        meaning="An erased job has no payload, key, result, error message, progress note, checkpoint or traceback.",
+        remedy="nothing: erase the job again, with `holdfast erase`",
+        of_ledger=(ledger_rules.erased,),
+    ),
+    LedgerInvariant(
         name="fields_valid",
         meaning="Columns agree with each other and the journal: times, versions, attempts, errors, digests, codes.",
         remedy="recomputes them; quarantines a job whose payload differs from what was submitted",

@@ -142,6 +142,13 @@ def _orphan_rows(context: RuleContext) -> Iterator[Finding | None]:
         )
 
 
+def erased(context: RuleContext) -> Iterator[Finding]:
+    """Yield erased jobs whose data were written back."""
+    for job_id, what in context.evidence.ask("erased_to_check", job_id=None, n=context.limit):
+        detail = f"the job was erased, but its {what} is there again"
+        yield _of(JOB.name, job_id, "written_back", detail, what=what)
+
+
 def governance(context: RuleContext) -> Iterator[Finding | None]:
     """Yield steps, values and evidence without their owner, and evidence that does not have its digest."""
     after = 0

@@ -32,7 +32,7 @@ from holdfast.store.reinstall import rewrite_enforcement
 from holdfast.store.verbs.seals import SEQ_MAX
 
 ConsumeGrant = Callable[[Transaction], int]  # consumes a grant in a transaction and returns its id, or raises
-UNREPAIRABLE = frozenset({"database", "governance_whole", "seals_chained", "settings_readable"})
+UNREPAIRABLE = frozenset({"database", "erasures_hold", "governance_whole", "seals_chained", "settings_readable"})
 """Invariants that no repair can restore: damaged pages, missing governance, settings, changed seals."""
 ALL = 1 << 62  # a repair must know every violation to report which are left
 ROUNDS_MAX = 20

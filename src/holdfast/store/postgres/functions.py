@@ -16,6 +16,7 @@ from holdfast.store.enforcement import (
     approver_birth_violations,
     approver_violations,
     birth_violations,
+    call_rewritten,
     erasure_violation,
     evidence_violation,
     granted,
@@ -70,7 +71,7 @@ def functions(schema: str, epoch: str) -> dict[str, str]:
     bodies[f"{JOBS}_moved"] = _job_moved(schema, epoch)
     bodies[f"{JOBS}_requested"] = _job_requested(schema, epoch)
     bodies[f"{JOBS}_once"] = _changed_once(schema, JOBS)
-    bodies[f"{CALLS}_once"] = _changed_once(schema, CALLS)
+    bodies[f"{CALLS}_once"] = _call_changed(schema)
     bodies[f"{ABORTED}_written"] = _aborted_written(schema)
     bodies["holdfast_journal_delete"] = _unless_door(schema, Refusal.APPEND_ONLY, "OLD")
     bodies["holdfast_seals_follow"] = _follow(schema)
@@ -236,6 +237,16 @@ def _function(check: str, write: str) -> str:
 
 def _changed_once(schema: str, table: str) -> str:
     return _unless_door(schema, Refusal.WRITE_ONCE, "NULL", f"'{table} ' || OLD.job_id")
+
+
+def _call_changed(schema: str) -> str:
+    """Return the body that refuses a change of what was submitted, or notes it under maintenance."""
+    raised = _raised(Refusal.WRITE_ONCE, f"'{CALLS} ' || OLD.job_id")
+    note = _note(schema, _door(schema), REWRITE, "'CALL ' || NEW.job_id")
+    return (
+        f"BEGIN\n  IF {_no_door(schema)} THEN\n    {raised}\n"
+        f"  ELSIF {laid_out(call_rewritten('OLD', 'NEW'), 4)} THEN\n{note}  END IF;\n  RETURN NULL;\nEND"
+    )
 
 
 def _in(schema: str, violation: Violation) -> Violation:

@@ -635,6 +635,22 @@ BEGIN
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
     FROM (SELECT 'JOB ' || n.job_id || ':' || CASE
+      WHEN n.operation IS DISTINCT FROM o.operation
+      THEN ' operation'
+      ELSE ''
+      END || CASE
+      WHEN n.queue IS DISTINCT FROM o.queue
+      THEN ' queue'
+      ELSE ''
+      END || CASE
+      WHEN n.priority IS DISTINCT FROM o.priority
+      THEN ' priority'
+      ELSE ''
+      END || CASE
+      WHEN n.run_at IS DISTINCT FROM o.run_at
+      THEN ' run_at'
+      ELSE ''
+      END || CASE
       WHEN n.last_error_code IS DISTINCT FROM o.last_error_code
       THEN ' last_error_code'
       ELSE ''
@@ -682,7 +698,11 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.job_id = o.job_id
     WHERE n.state = o.state
       AND (
-        n.last_error_code IS DISTINCT FROM o.last_error_code
+        n.operation IS DISTINCT FROM o.operation
+        OR n.queue IS DISTINCT FROM o.queue
+        OR n.priority IS DISTINCT FROM o.priority
+        OR n.run_at IS DISTINCT FROM o.run_at
+        OR n.last_error_code IS DISTINCT FROM o.last_error_code
         OR n.last_error_message IS DISTINCT FROM o.last_error_message
         OR n.excuse_code IS DISTINCT FROM o.excuse_code
         OR n.excuse_message IS DISTINCT FROM o.excuse_message
@@ -735,6 +755,35 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
       MESSAGE = 'HF006 this column cannot be changed: '
         || 'holdfast_calls ' || OLD.job_id;
+  ELSIF (
+      NEW.job_id IS DISTINCT FROM OLD.job_id
+      OR NEW.operation_version IS DISTINCT FROM OLD.operation_version
+      OR NEW.client IS DISTINCT FROM OLD.client
+      OR NEW.key IS DISTINCT FROM OLD.key
+      OR NEW.digest IS DISTINCT FROM OLD.digest
+      OR NEW.max_attempts IS DISTINCT FROM OLD.max_attempts
+      OR NEW.replay_attempts IS DISTINCT FROM OLD.replay_attempts
+      OR NEW.replaces IS DISTINCT FROM OLD.replaces
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR (NEW.payload IS DISTINCT FROM OLD.payload AND NEW.payload IS NOT NULL)
+    ) THEN
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject,
+      (SELECT max(j.version) FROM {schema}holdfast_journal j
+        WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+        + row_number() OVER (),
+      g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
+      g.maintenance_id, g.at
+    FROM (SELECT 'CALL ' || NEW.job_id AS said) s
+    CROSS JOIN {schema}holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.version = 1
+      AND g.subject = (
+        SELECT d.maintenance_id FROM {schema}holdfast_maintenance d
+        WHERE d.xid = pg_current_xact_id()::text::bigint
+      );
   END IF;
   RETURN NULL;
 END
@@ -1521,6 +1570,34 @@ BEGIN
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
     FROM (SELECT 'GRANT ' || n.grant_id || ':' || CASE
+      WHEN n.action IS DISTINCT FROM o.action
+      THEN ' action'
+      ELSE ''
+      END || CASE
+      WHEN n.target IS DISTINCT FROM o.target
+      THEN ' target'
+      ELSE ''
+      END || CASE
+      WHEN n.scope IS DISTINCT FROM o.scope
+      THEN ' scope'
+      ELSE ''
+      END || CASE
+      WHEN n.requested_by IS DISTINCT FROM o.requested_by
+      THEN ' requested_by'
+      ELSE ''
+      END || CASE
+      WHEN n.expires_at IS DISTINCT FROM o.expires_at
+      THEN ' expires_at'
+      ELSE ''
+      END || CASE
+      WHEN n.requested_via IS DISTINCT FROM o.requested_via
+      THEN ' requested_via'
+      ELSE ''
+      END || CASE
+      WHEN n.created_at IS DISTINCT FROM o.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN n.approved_by IS DISTINCT FROM o.approved_by
       THEN ' approved_by'
       ELSE ''
@@ -1552,7 +1629,14 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.grant_id = o.grant_id
     WHERE n.state = o.state
       AND (
-        n.approved_by IS DISTINCT FROM o.approved_by
+        n.action IS DISTINCT FROM o.action
+        OR n.target IS DISTINCT FROM o.target
+        OR n.scope IS DISTINCT FROM o.scope
+        OR n.requested_by IS DISTINCT FROM o.requested_by
+        OR n.expires_at IS DISTINCT FROM o.expires_at
+        OR n.requested_via IS DISTINCT FROM o.requested_via
+        OR n.created_at IS DISTINCT FROM o.created_at
+        OR n.approved_by IS DISTINCT FROM o.approved_by
         OR n.consumed_by IS DISTINCT FROM o.consumed_by
         OR n.approved_via IS DISTINCT FROM o.approved_via
         OR n.event IS DISTINCT FROM o.event
@@ -1868,6 +1952,30 @@ BEGIN
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
     FROM (SELECT 'PROCEDURE ' || n.run_id || ':' || CASE
+      WHEN n.idempotency_root IS DISTINCT FROM o.idempotency_root
+      THEN ' idempotency_root'
+      ELSE ''
+      END || CASE
+      WHEN n.procedure IS DISTINCT FROM o.procedure
+      THEN ' procedure'
+      ELSE ''
+      END || CASE
+      WHEN n.params IS DISTINCT FROM o.params
+      THEN ' params'
+      ELSE ''
+      END || CASE
+      WHEN n.plan IS DISTINCT FROM o.plan
+      THEN ' plan'
+      ELSE ''
+      END || CASE
+      WHEN n.lease IS DISTINCT FROM o.lease
+      THEN ' lease'
+      ELSE ''
+      END || CASE
+      WHEN n.created_at IS DISTINCT FROM o.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN n.stop_state IS DISTINCT FROM o.stop_state
       THEN ' stop_state'
       ELSE ''
@@ -1895,7 +2003,13 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.run_id = o.run_id
     WHERE n.state = o.state
       AND (
-        n.stop_state IS DISTINCT FROM o.stop_state
+        n.idempotency_root IS DISTINCT FROM o.idempotency_root
+        OR n.procedure IS DISTINCT FROM o.procedure
+        OR n.params IS DISTINCT FROM o.params
+        OR n.plan IS DISTINCT FROM o.plan
+        OR n.lease IS DISTINCT FROM o.lease
+        OR n.created_at IS DISTINCT FROM o.created_at
+        OR n.stop_state IS DISTINCT FROM o.stop_state
         OR n.grant_id IS DISTINCT FROM o.grant_id
         OR n.event IS DISTINCT FROM o.event
         OR n.actor IS DISTINCT FROM o.actor
@@ -2133,6 +2247,26 @@ BEGIN
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
     FROM (SELECT 'STEP ' || n.step_id || ':' || CASE
+      WHEN n.run_id IS DISTINCT FROM o.run_id
+      THEN ' run_id'
+      ELSE ''
+      END || CASE
+      WHEN n.number IS DISTINCT FROM o.number
+      THEN ' number'
+      ELSE ''
+      END || CASE
+      WHEN n.name IS DISTINCT FROM o.name
+      THEN ' name'
+      ELSE ''
+      END || CASE
+      WHEN n.outcome IS DISTINCT FROM o.outcome
+      THEN ' outcome'
+      ELSE ''
+      END || CASE
+      WHEN n.created_at IS DISTINCT FROM o.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN n.event IS DISTINCT FROM o.event
       THEN ' event'
       ELSE ''
@@ -2152,7 +2286,12 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.step_id = o.step_id
     WHERE n.state = o.state
       AND (
-        n.event IS DISTINCT FROM o.event
+        n.run_id IS DISTINCT FROM o.run_id
+        OR n.number IS DISTINCT FROM o.number
+        OR n.name IS DISTINCT FROM o.name
+        OR n.outcome IS DISTINCT FROM o.outcome
+        OR n.created_at IS DISTINCT FROM o.created_at
+        OR n.event IS DISTINCT FROM o.event
         OR n.actor IS DISTINCT FROM o.actor
         OR n.reason IS DISTINCT FROM o.reason
         OR n.move_id IS DISTINCT FROM o.move_id
@@ -2546,6 +2685,46 @@ BEGIN
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
     FROM (SELECT 'VALUE ' || n.value_id || ':' || CASE
+      WHEN n.vocab_id IS DISTINCT FROM o.vocab_id
+      THEN ' vocab_id'
+      ELSE ''
+      END || CASE
+      WHEN n.collection IS DISTINCT FROM o.collection
+      THEN ' collection'
+      ELSE ''
+      END || CASE
+      WHEN n.operation_code IS DISTINCT FROM o.operation_code
+      THEN ' operation_code'
+      ELSE ''
+      END || CASE
+      WHEN n.protocol_version IS DISTINCT FROM o.protocol_version
+      THEN ' protocol_version'
+      ELSE ''
+      END || CASE
+      WHEN n.act_type IS DISTINCT FROM o.act_type
+      THEN ' act_type'
+      ELSE ''
+      END || CASE
+      WHEN n.semantics IS DISTINCT FROM o.semantics
+      THEN ' semantics'
+      ELSE ''
+      END || CASE
+      WHEN n.authority_ref IS DISTINCT FROM o.authority_ref
+      THEN ' authority_ref'
+      ELSE ''
+      END || CASE
+      WHEN n.digest IS DISTINCT FROM o.digest
+      THEN ' digest'
+      ELSE ''
+      END || CASE
+      WHEN n.run_id IS DISTINCT FROM o.run_id
+      THEN ' run_id'
+      ELSE ''
+      END || CASE
+      WHEN n.created_at IS DISTINCT FROM o.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN n.event IS DISTINCT FROM o.event
       THEN ' event'
       ELSE ''
@@ -2569,7 +2748,17 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.value_id = o.value_id
     WHERE n.state = o.state
       AND (
-        n.event IS DISTINCT FROM o.event
+        n.vocab_id IS DISTINCT FROM o.vocab_id
+        OR n.collection IS DISTINCT FROM o.collection
+        OR n.operation_code IS DISTINCT FROM o.operation_code
+        OR n.protocol_version IS DISTINCT FROM o.protocol_version
+        OR n.act_type IS DISTINCT FROM o.act_type
+        OR n.semantics IS DISTINCT FROM o.semantics
+        OR n.authority_ref IS DISTINCT FROM o.authority_ref
+        OR n.digest IS DISTINCT FROM o.digest
+        OR n.run_id IS DISTINCT FROM o.run_id
+        OR n.created_at IS DISTINCT FROM o.created_at
+        OR n.event IS DISTINCT FROM o.event
         OR n.actor IS DISTINCT FROM o.actor
         OR n.reason IS DISTINCT FROM o.reason
         OR n.move_id IS DISTINCT FROM o.move_id
@@ -2857,6 +3046,18 @@ BEGIN
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
     FROM (SELECT 'SWITCH ' || n.switch_id || ':' || CASE
+      WHEN n.name IS DISTINCT FROM o.name
+      THEN ' name'
+      ELSE ''
+      END || CASE
+      WHEN n.thrown_by IS DISTINCT FROM o.thrown_by
+      THEN ' thrown_by'
+      ELSE ''
+      END || CASE
+      WHEN n.created_at IS DISTINCT FROM o.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN n.event IS DISTINCT FROM o.event
       THEN ' event'
       ELSE ''
@@ -2880,7 +3081,10 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.switch_id = o.switch_id
     WHERE n.state = o.state
       AND (
-        n.event IS DISTINCT FROM o.event
+        n.name IS DISTINCT FROM o.name
+        OR n.thrown_by IS DISTINCT FROM o.thrown_by
+        OR n.created_at IS DISTINCT FROM o.created_at
+        OR n.event IS DISTINCT FROM o.event
         OR n.actor IS DISTINCT FROM o.actor
         OR n.reason IS DISTINCT FROM o.reason
         OR n.move_id IS DISTINCT FROM o.move_id
@@ -3128,6 +3332,22 @@ BEGIN
       g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
       g.maintenance_id, g.at
     FROM (SELECT 'SETTING ' || n.setting_id || ':' || CASE
+      WHEN n.kind IS DISTINCT FROM o.kind
+      THEN ' kind'
+      ELSE ''
+      END || CASE
+      WHEN n.name IS DISTINCT FROM o.name
+      THEN ' name'
+      ELSE ''
+      END || CASE
+      WHEN n.value IS DISTINCT FROM o.value
+      THEN ' value'
+      ELSE ''
+      END || CASE
+      WHEN n.created_at IS DISTINCT FROM o.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN n.event IS DISTINCT FROM o.event
       THEN ' event'
       ELSE ''
@@ -3147,7 +3367,11 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.setting_id = o.setting_id
     WHERE n.state = o.state
       AND (
-        n.event IS DISTINCT FROM o.event
+        n.kind IS DISTINCT FROM o.kind
+        OR n.name IS DISTINCT FROM o.name
+        OR n.value IS DISTINCT FROM o.value
+        OR n.created_at IS DISTINCT FROM o.created_at
+        OR n.event IS DISTINCT FROM o.event
         OR n.actor IS DISTINCT FROM o.actor
         OR n.reason IS DISTINCT FROM o.reason
         OR n.move_id IS DISTINCT FROM o.move_id

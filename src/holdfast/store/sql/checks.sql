@@ -105,6 +105,20 @@ SELECT * FROM (
 -- name: evidence_to_check
 SELECT evidence_id, content, digest FROM holdfast_evidence WHERE evidence_id > :after ORDER BY evidence_id LIMIT :n;
 
+-- name: erased_to_check
+-- Erased jobs that have data again, each with the first kind of it.
+SELECT b.job_id, b.what FROM (
+  SELECT e.job_id, CASE WHEN c.payload IS NOT NULL THEN 'payload' WHEN c.key IS NOT NULL THEN 'key'
+      WHEN j.result IS NOT NULL THEN 'result'
+      WHEN coalesce(j.last_error_message, j.excuse_message) IS NOT NULL THEN 'error message'
+      WHEN j.progress_note IS NOT NULL THEN 'progress note'
+      WHEN EXISTS (SELECT 1 FROM holdfast_aborted a WHERE a.job_id = e.job_id
+                      AND (a.error_message IS NOT NULL OR a.progress_note IS NOT NULL)) THEN 'error message'
+      WHEN EXISTS (SELECT 1 FROM holdfast_checkpoints k WHERE k.job_id = e.job_id) THEN 'checkpoint'
+      WHEN EXISTS (SELECT 1 FROM holdfast_tracebacks t WHERE t.job_id = e.job_id) THEN 'traceback' END AS what
+    FROM holdfast_erased e JOIN holdfast_calls c ON c.job_id = e.job_id JOIN holdfast_jobs j ON j.job_id = e.job_id) b
+ WHERE b.what IS NOT NULL AND b.job_id = coalesce(CAST(:job_id AS bigint), b.job_id) ORDER BY b.job_id LIMIT :n;
+
 -- name: rewrites_to_doubt
 -- What was rewritten or deleted under maintenance without a grant to repair, restore or erase, for one maintenance.
 SELECT r.subject, min(r.actor), min(r.event), min(r.reason), count(*)

@@ -12,19 +12,20 @@ from holdfast.core.machines import JOB
 from holdfast.store import joint
 from holdfast.store.enforcement import (
     DELETE,
-    NOTED,
     REWRITE,
     Refusal,
     Violation,
     approver_birth_violations,
     approver_violations,
     birth_violations,
+    call_rewritten,
     erasure_violation,
     evidence_violation,
     granted,
     just_moved,
     lease_violation,
     move_violations,
+    noted_columns,
     rewritten,
     rewritten_note,
     setting_deleted,
@@ -116,6 +117,9 @@ def _call_triggers() -> Iterator[str]:
     once = Violation(Refusal.WRITE_ONCE, f"({changed}) AND {NO_DOOR}")
     yield _guard(f"{table.full_name}_once", f"BEFORE UPDATE ON {table.full_name}", [once])
     yield _never_deleted(table.full_name)
+    rewrite = f"{call_rewritten('OLD', 'NEW')} AND NOT {NO_DOOR}"
+    note = _note(REWRITE, "'CALL ' || NEW.job_id")
+    yield _writer(f"{table.full_name}_rewritten", f"AFTER UPDATE ON {table.full_name}", rewrite, note)
 
 
 def _aborted_triggers() -> Iterator[str]:
@@ -158,7 +162,7 @@ def _never_deleted(table: str) -> str:
 def _noted(guarded: Guarded) -> Iterator[str]:
     """Yield what journals that a record is rewritten at rest, or deleted, under maintenance."""
     table = guarded.table
-    columns = fill(", ".join(column for column in guarded.kept if column in NOTED), WIDTH, subsequent_indent="  ")
+    columns = fill(", ".join(noted_columns(guarded)), WIDTH, subsequent_indent="  ")
     changed = f"{rewritten(guarded, 'OLD', 'NEW')} AND NOT {NO_DOOR}"
     note = _note(REWRITE, rewritten_note(guarded, "OLD", "NEW"))
     yield _writer(f"{table}_rewritten", f"AFTER UPDATE OF\n  {columns}\n  ON {table}", changed, note)

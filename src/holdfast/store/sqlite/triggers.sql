@@ -649,12 +649,16 @@ END;
 
 -- trigger: holdfast_jobs_rewritten
 CREATE TRIGGER holdfast_jobs_rewritten AFTER UPDATE OF
-  last_error_code, last_error_message, excuse_code, excuse_message, quarantine_code, replay_reason, event,
-  actor, reason, move_id, grant_id
+  operation, queue, priority, run_at, last_error_code, last_error_message, excuse_code, excuse_message,
+  quarantine_code, replay_reason, event, actor, reason, move_id, grant_id
   ON holdfast_jobs
 WHEN NEW.state = OLD.state
   AND (
-    NEW.last_error_code IS DISTINCT FROM OLD.last_error_code
+    NEW.operation IS DISTINCT FROM OLD.operation
+    OR NEW.queue IS DISTINCT FROM OLD.queue
+    OR NEW.priority IS DISTINCT FROM OLD.priority
+    OR NEW.run_at IS DISTINCT FROM OLD.run_at
+    OR NEW.last_error_code IS DISTINCT FROM OLD.last_error_code
     OR NEW.last_error_message IS DISTINCT FROM OLD.last_error_message
     OR NEW.excuse_code IS DISTINCT FROM OLD.excuse_code
     OR NEW.excuse_message IS DISTINCT FROM OLD.excuse_message
@@ -674,6 +678,22 @@ BEGIN
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'rewrite', g.actor, 'JOB ' || NEW.job_id || ':' || CASE
+      WHEN NEW.operation IS DISTINCT FROM OLD.operation
+      THEN ' operation'
+      ELSE ''
+      END || CASE
+      WHEN NEW.queue IS DISTINCT FROM OLD.queue
+      THEN ' queue'
+      ELSE ''
+      END || CASE
+      WHEN NEW.priority IS DISTINCT FROM OLD.priority
+      THEN ' priority'
+      ELSE ''
+      END || CASE
+      WHEN NEW.run_at IS DISTINCT FROM OLD.run_at
+      THEN ' run_at'
+      ELSE ''
+      END || CASE
       WHEN NEW.last_error_code IS DISTINCT FROM OLD.last_error_code
       THEN ' last_error_code'
       ELSE ''
@@ -933,6 +953,34 @@ WHEN (
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_calls_rewritten
+CREATE TRIGGER holdfast_calls_rewritten AFTER UPDATE ON holdfast_calls
+WHEN (
+    NEW.job_id IS DISTINCT FROM OLD.job_id
+    OR NEW.operation_version IS DISTINCT FROM OLD.operation_version
+    OR NEW.client IS DISTINCT FROM OLD.client
+    OR NEW.key IS DISTINCT FROM OLD.key
+    OR NEW.digest IS DISTINCT FROM OLD.digest
+    OR NEW.max_attempts IS DISTINCT FROM OLD.max_attempts
+    OR NEW.replay_attempts IS DISTINCT FROM OLD.replay_attempts
+    OR NEW.replaces IS DISTINCT FROM OLD.replaces
+    OR NEW.created_at IS DISTINCT FROM OLD.created_at
+    OR (NEW.payload IS DISTINCT FROM OLD.payload AND NEW.payload IS NOT NULL)
+  )
+  AND NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'rewrite', g.actor, 'CALL ' || NEW.job_id,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
 END;
 
 -- trigger: holdfast_aborted_insert
@@ -1300,11 +1348,19 @@ END;
 
 -- trigger: holdfast_grants_rewritten
 CREATE TRIGGER holdfast_grants_rewritten AFTER UPDATE OF
-  approved_by, consumed_by, approved_via, event, actor, reason, move_id
+  action, target, scope, requested_by, expires_at, requested_via, created_at, approved_by, consumed_by,
+  approved_via, event, actor, reason, move_id
   ON holdfast_grants
 WHEN NEW.state = OLD.state
   AND (
-    NEW.approved_by IS DISTINCT FROM OLD.approved_by
+    NEW.action IS DISTINCT FROM OLD.action
+    OR NEW.target IS DISTINCT FROM OLD.target
+    OR NEW.scope IS DISTINCT FROM OLD.scope
+    OR NEW.requested_by IS DISTINCT FROM OLD.requested_by
+    OR NEW.expires_at IS DISTINCT FROM OLD.expires_at
+    OR NEW.requested_via IS DISTINCT FROM OLD.requested_via
+    OR NEW.created_at IS DISTINCT FROM OLD.created_at
+    OR NEW.approved_by IS DISTINCT FROM OLD.approved_by
     OR NEW.consumed_by IS DISTINCT FROM OLD.consumed_by
     OR NEW.approved_via IS DISTINCT FROM OLD.approved_via
     OR NEW.event IS DISTINCT FROM OLD.event
@@ -1320,6 +1376,34 @@ BEGIN
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'rewrite', g.actor, 'GRANT ' || NEW.grant_id || ':' || CASE
+      WHEN NEW.action IS DISTINCT FROM OLD.action
+      THEN ' action'
+      ELSE ''
+      END || CASE
+      WHEN NEW.target IS DISTINCT FROM OLD.target
+      THEN ' target'
+      ELSE ''
+      END || CASE
+      WHEN NEW.scope IS DISTINCT FROM OLD.scope
+      THEN ' scope'
+      ELSE ''
+      END || CASE
+      WHEN NEW.requested_by IS DISTINCT FROM OLD.requested_by
+      THEN ' requested_by'
+      ELSE ''
+      END || CASE
+      WHEN NEW.expires_at IS DISTINCT FROM OLD.expires_at
+      THEN ' expires_at'
+      ELSE ''
+      END || CASE
+      WHEN NEW.requested_via IS DISTINCT FROM OLD.requested_via
+      THEN ' requested_via'
+      ELSE ''
+      END || CASE
+      WHEN NEW.created_at IS DISTINCT FROM OLD.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN NEW.approved_by IS DISTINCT FROM OLD.approved_by
       THEN ' approved_by'
       ELSE ''
@@ -1624,11 +1708,18 @@ END;
 
 -- trigger: holdfast_procedures_rewritten
 CREATE TRIGGER holdfast_procedures_rewritten AFTER UPDATE OF
-  stop_state, grant_id, event, actor, reason, move_id
+  idempotency_root, procedure, params, plan, lease, created_at, stop_state, grant_id, event, actor, reason,
+  move_id
   ON holdfast_procedures
 WHEN NEW.state = OLD.state
   AND (
-    NEW.stop_state IS DISTINCT FROM OLD.stop_state
+    NEW.idempotency_root IS DISTINCT FROM OLD.idempotency_root
+    OR NEW.procedure IS DISTINCT FROM OLD.procedure
+    OR NEW.params IS DISTINCT FROM OLD.params
+    OR NEW.plan IS DISTINCT FROM OLD.plan
+    OR NEW.lease IS DISTINCT FROM OLD.lease
+    OR NEW.created_at IS DISTINCT FROM OLD.created_at
+    OR NEW.stop_state IS DISTINCT FROM OLD.stop_state
     OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
     OR NEW.event IS DISTINCT FROM OLD.event
     OR NEW.actor IS DISTINCT FROM OLD.actor
@@ -1643,6 +1734,30 @@ BEGIN
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'rewrite', g.actor, 'PROCEDURE ' || NEW.run_id || ':' || CASE
+      WHEN NEW.idempotency_root IS DISTINCT FROM OLD.idempotency_root
+      THEN ' idempotency_root'
+      ELSE ''
+      END || CASE
+      WHEN NEW.procedure IS DISTINCT FROM OLD.procedure
+      THEN ' procedure'
+      ELSE ''
+      END || CASE
+      WHEN NEW.params IS DISTINCT FROM OLD.params
+      THEN ' params'
+      ELSE ''
+      END || CASE
+      WHEN NEW.plan IS DISTINCT FROM OLD.plan
+      THEN ' plan'
+      ELSE ''
+      END || CASE
+      WHEN NEW.lease IS DISTINCT FROM OLD.lease
+      THEN ' lease'
+      ELSE ''
+      END || CASE
+      WHEN NEW.created_at IS DISTINCT FROM OLD.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN NEW.stop_state IS DISTINCT FROM OLD.stop_state
       THEN ' stop_state'
       ELSE ''
@@ -1878,11 +1993,16 @@ END;
 
 -- trigger: holdfast_steps_rewritten
 CREATE TRIGGER holdfast_steps_rewritten AFTER UPDATE OF
-  event, actor, reason, move_id
+  run_id, number, name, outcome, created_at, event, actor, reason, move_id
   ON holdfast_steps
 WHEN NEW.state = OLD.state
   AND (
-    NEW.event IS DISTINCT FROM OLD.event
+    NEW.run_id IS DISTINCT FROM OLD.run_id
+    OR NEW.number IS DISTINCT FROM OLD.number
+    OR NEW.name IS DISTINCT FROM OLD.name
+    OR NEW.outcome IS DISTINCT FROM OLD.outcome
+    OR NEW.created_at IS DISTINCT FROM OLD.created_at
+    OR NEW.event IS DISTINCT FROM OLD.event
     OR NEW.actor IS DISTINCT FROM OLD.actor
     OR NEW.reason IS DISTINCT FROM OLD.reason
     OR NEW.move_id IS DISTINCT FROM OLD.move_id
@@ -1895,6 +2015,26 @@ BEGIN
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'rewrite', g.actor, 'STEP ' || NEW.step_id || ':' || CASE
+      WHEN NEW.run_id IS DISTINCT FROM OLD.run_id
+      THEN ' run_id'
+      ELSE ''
+      END || CASE
+      WHEN NEW.number IS DISTINCT FROM OLD.number
+      THEN ' number'
+      ELSE ''
+      END || CASE
+      WHEN NEW.name IS DISTINCT FROM OLD.name
+      THEN ' name'
+      ELSE ''
+      END || CASE
+      WHEN NEW.outcome IS DISTINCT FROM OLD.outcome
+      THEN ' outcome'
+      ELSE ''
+      END || CASE
+      WHEN NEW.created_at IS DISTINCT FROM OLD.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN NEW.event IS DISTINCT FROM OLD.event
       THEN ' event'
       ELSE ''
@@ -2309,11 +2449,22 @@ END;
 
 -- trigger: holdfast_values_rewritten
 CREATE TRIGGER holdfast_values_rewritten AFTER UPDATE OF
-  event, actor, reason, move_id, grant_id
+  vocab_id, collection, operation_code, protocol_version, act_type, semantics, authority_ref, digest, run_id,
+  created_at, event, actor, reason, move_id, grant_id
   ON holdfast_values
 WHEN NEW.state = OLD.state
   AND (
-    NEW.event IS DISTINCT FROM OLD.event
+    NEW.vocab_id IS DISTINCT FROM OLD.vocab_id
+    OR NEW.collection IS DISTINCT FROM OLD.collection
+    OR NEW.operation_code IS DISTINCT FROM OLD.operation_code
+    OR NEW.protocol_version IS DISTINCT FROM OLD.protocol_version
+    OR NEW.act_type IS DISTINCT FROM OLD.act_type
+    OR NEW.semantics IS DISTINCT FROM OLD.semantics
+    OR NEW.authority_ref IS DISTINCT FROM OLD.authority_ref
+    OR NEW.digest IS DISTINCT FROM OLD.digest
+    OR NEW.run_id IS DISTINCT FROM OLD.run_id
+    OR NEW.created_at IS DISTINCT FROM OLD.created_at
+    OR NEW.event IS DISTINCT FROM OLD.event
     OR NEW.actor IS DISTINCT FROM OLD.actor
     OR NEW.reason IS DISTINCT FROM OLD.reason
     OR NEW.move_id IS DISTINCT FROM OLD.move_id
@@ -2327,6 +2478,46 @@ BEGIN
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'rewrite', g.actor, 'VALUE ' || NEW.value_id || ':' || CASE
+      WHEN NEW.vocab_id IS DISTINCT FROM OLD.vocab_id
+      THEN ' vocab_id'
+      ELSE ''
+      END || CASE
+      WHEN NEW.collection IS DISTINCT FROM OLD.collection
+      THEN ' collection'
+      ELSE ''
+      END || CASE
+      WHEN NEW.operation_code IS DISTINCT FROM OLD.operation_code
+      THEN ' operation_code'
+      ELSE ''
+      END || CASE
+      WHEN NEW.protocol_version IS DISTINCT FROM OLD.protocol_version
+      THEN ' protocol_version'
+      ELSE ''
+      END || CASE
+      WHEN NEW.act_type IS DISTINCT FROM OLD.act_type
+      THEN ' act_type'
+      ELSE ''
+      END || CASE
+      WHEN NEW.semantics IS DISTINCT FROM OLD.semantics
+      THEN ' semantics'
+      ELSE ''
+      END || CASE
+      WHEN NEW.authority_ref IS DISTINCT FROM OLD.authority_ref
+      THEN ' authority_ref'
+      ELSE ''
+      END || CASE
+      WHEN NEW.digest IS DISTINCT FROM OLD.digest
+      THEN ' digest'
+      ELSE ''
+      END || CASE
+      WHEN NEW.run_id IS DISTINCT FROM OLD.run_id
+      THEN ' run_id'
+      ELSE ''
+      END || CASE
+      WHEN NEW.created_at IS DISTINCT FROM OLD.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN NEW.event IS DISTINCT FROM OLD.event
       THEN ' event'
       ELSE ''
@@ -2602,11 +2793,14 @@ END;
 
 -- trigger: holdfast_switches_rewritten
 CREATE TRIGGER holdfast_switches_rewritten AFTER UPDATE OF
-  event, actor, reason, move_id, grant_id
+  name, thrown_by, created_at, event, actor, reason, move_id, grant_id
   ON holdfast_switches
 WHEN NEW.state = OLD.state
   AND (
-    NEW.event IS DISTINCT FROM OLD.event
+    NEW.name IS DISTINCT FROM OLD.name
+    OR NEW.thrown_by IS DISTINCT FROM OLD.thrown_by
+    OR NEW.created_at IS DISTINCT FROM OLD.created_at
+    OR NEW.event IS DISTINCT FROM OLD.event
     OR NEW.actor IS DISTINCT FROM OLD.actor
     OR NEW.reason IS DISTINCT FROM OLD.reason
     OR NEW.move_id IS DISTINCT FROM OLD.move_id
@@ -2620,6 +2814,18 @@ BEGIN
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'rewrite', g.actor, 'SWITCH ' || NEW.switch_id || ':' || CASE
+      WHEN NEW.name IS DISTINCT FROM OLD.name
+      THEN ' name'
+      ELSE ''
+      END || CASE
+      WHEN NEW.thrown_by IS DISTINCT FROM OLD.thrown_by
+      THEN ' thrown_by'
+      ELSE ''
+      END || CASE
+      WHEN NEW.created_at IS DISTINCT FROM OLD.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN NEW.event IS DISTINCT FROM OLD.event
       THEN ' event'
       ELSE ''
@@ -2860,11 +3066,15 @@ END;
 
 -- trigger: holdfast_settings_rewritten
 CREATE TRIGGER holdfast_settings_rewritten AFTER UPDATE OF
-  event, actor, reason, move_id
+  kind, name, value, created_at, event, actor, reason, move_id
   ON holdfast_settings
 WHEN NEW.state = OLD.state
   AND (
-    NEW.event IS DISTINCT FROM OLD.event
+    NEW.kind IS DISTINCT FROM OLD.kind
+    OR NEW.name IS DISTINCT FROM OLD.name
+    OR NEW.value IS DISTINCT FROM OLD.value
+    OR NEW.created_at IS DISTINCT FROM OLD.created_at
+    OR NEW.event IS DISTINCT FROM OLD.event
     OR NEW.actor IS DISTINCT FROM OLD.actor
     OR NEW.reason IS DISTINCT FROM OLD.reason
     OR NEW.move_id IS DISTINCT FROM OLD.move_id
@@ -2877,6 +3087,22 @@ BEGIN
     maintenance_id, at)
     SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
       'rewrite', g.actor, 'SETTING ' || NEW.setting_id || ':' || CASE
+      WHEN NEW.kind IS DISTINCT FROM OLD.kind
+      THEN ' kind'
+      ELSE ''
+      END || CASE
+      WHEN NEW.name IS DISTINCT FROM OLD.name
+      THEN ' name'
+      ELSE ''
+      END || CASE
+      WHEN NEW.value IS DISTINCT FROM OLD.value
+      THEN ' value'
+      ELSE ''
+      END || CASE
+      WHEN NEW.created_at IS DISTINCT FROM OLD.created_at
+      THEN ' created_at'
+      ELSE ''
+      END || CASE
       WHEN NEW.event IS DISTINCT FROM OLD.event
       THEN ' event'
       ELSE ''

@@ -39,11 +39,13 @@ def erasure_of(reading: Reading, job_id: int) -> Erasure | None:
     return Erasure(job_id, reading.store.moment(rows[0][0]), *rows[0][1:]) if rows else None
 
 
-def erase(transaction: Transaction, job: Job, *, actor: str, reason: str, grant_id: int, move_id: str) -> None:
-    """Remove what was submitted with a job and what came of it; needs an open maintenance door and `lock_calls`.
+def is_written_back(reading: Reading, job_id: int) -> bool:
+    """Return whether an erased job has data again."""
+    return bool(reading.run("erased_to_check", job_id=job_id, n=1))
 
-    Payload, key, result, error messages, progress notes, checkpoints and tracebacks are removed.
-    """
+
+def record(transaction: Transaction, job: Job, *, actor: str, reason: str, grant_id: int, move_id: str) -> None:
+    """Record the erasure of a job, and the hash of its key; needs an open maintenance door and `lock_calls`."""
     hashed = None if job.key is None else key_hash(_secret(transaction, create=True), job.client, job.key)
     transaction.run(
         "add_erasure",
@@ -56,10 +58,17 @@ def erase(transaction: Transaction, job: Job, *, actor: str, reason: str, grant_
         move_id=move_id,
         now=transaction.store.time_parameter(),
     )
-    transaction.run("erase_job", job_id=job.job_id)
+
+
+def erase(transaction: Transaction, job_id: int) -> None:
+    """Remove what was submitted with a job and what came of it; needs an open maintenance door and `lock_calls`.
+
+    Payload, key, result, error messages, progress notes, checkpoints and tracebacks are removed.
+    """
+    transaction.run("erase_job", job_id=job_id)
     # A row of an ended attempt is never updated, not even under the door.
-    for row in transaction.maintenance.images(ABORTED, job_id=job.job_id):
-        transaction.maintenance.forget(ABORTED, job_id=job.job_id, attempt=row["attempt"])
+    for row in transaction.maintenance.images(ABORTED, job_id=job_id):
+        transaction.maintenance.forget(ABORTED, job_id=job_id, attempt=row["attempt"])
         transaction.maintenance.put_back(ABORTED, {**row, "error_message": None, "progress_note": None})
 
 

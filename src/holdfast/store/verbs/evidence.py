@@ -335,7 +335,7 @@ class Evidence:
 QUESTIONS = frozenset((
     "ids_twice", "keys_twice", "counts_to_check", "orphan_calls", "orphan_executions", "orphan_checkpoints",
     "orphan_replacements", "orphans_of_governance", "evidence_to_check", "grants_to_doubt", "journal_page",
-    "orphan_rows", "broken_maintenance", "operations_to_check", "rewrites_to_doubt",
+    "orphan_rows", "broken_maintenance", "operations_to_check", "rewrites_to_doubt", "erased_to_check",
 ))  # fmt: skip
 _OTHERS = {
     GRANT.name: "grants_to_check",
