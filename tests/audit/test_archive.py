@@ -307,12 +307,12 @@ def child(code: str, directory: Path, before: Callable[[], None] | None = None) 
     return done.stdout.strip()
 
 
-TOLD = "try:\n    {}(d)\nexcept ArchiveUnwritableError as error:\n    print(error.context['errno'])"
+PRINTS_ERROR = "try:\n    {}(d)\nexcept ArchiveUnwritableError as error:\n    print(error.context['errno'])"
 
 
 def test_a_directory_without_write_permission_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    both = "\n".join(TOLD.format(name) for name in ("require_directory", "written"))
+    both = "\n".join(PRINTS_ERROR.format(name) for name in ("require_directory", "written"))
     assert child(both, tmp_path, heed_permissions).split() == ["EACCES", "EACCES"]
     assert names(tmp_path) == []
 
@@ -320,7 +320,7 @@ def test_a_directory_without_write_permission_is_reported(tmp_path: Path) -> Non
 def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     """A limit on the size of files simulates a full disk: the same write fails in the same way."""
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({}, resource.RLIM_INFINITY))\n"
-    tries = [limit.format(room) + TOLD.format("written") + "\nprint(names(d))" for room in (0, 5, 300)]
+    tries = [limit.format(room) + PRINTS_ERROR.format("written") + "\nprint(names(d))" for room in (0, 5, 300)]
     assert child("\n".join(tries), tmp_path).splitlines() == ["EFBIG", "[]"] * 3
     assert names(tmp_path) == []
 

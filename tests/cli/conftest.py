@@ -47,7 +47,7 @@ def history(ledger_url: str) -> str:
             ):
                 transaction.jobs.submit([submission], actor="tests")
             cancelled = transaction.jobs.get(3)
-            transaction.rulings.rule([(cancelled, Cancel())], actor="tests", reason="nobody wants it")
+            transaction.rulings.rule([(cancelled, Cancel())], actor="tests", reason="not wanted")
         for _ in range(4):
             with store.transaction() as transaction:
                 for attempt in transaction.executions.claim(Lease(owner=WORKER, seconds=3600)):

@@ -205,7 +205,7 @@ def test_show_has_the_payload_without_secrets_and_where_it_failed(ledger: str) -
 def test_a_grant_a_reason_and_a_cancel_are_in_the_timeline(history: str) -> None:
     journal = holdfast("show", "3", "--db", history).out.partition("journal\n")[2]
     last = re.split(r" {2,}", journal.splitlines()[-1].strip())
-    assert last[1:] == ["job", "pending → quarantined", "cancel", "tests", "nobody wants it"]
+    assert last[1:] == ["job", "pending → quarantined", "cancel", "tests", "not wanted"]
 
 
 def test_control_characters_of_the_data_do_not_reach_the_terminal(sqlite_ledger: str) -> None:

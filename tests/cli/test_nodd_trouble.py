@@ -11,7 +11,7 @@ import pytest
 from tests.cli.commands import at, holdfast, typed
 from tests.nodd.messages import event, record
 
-NOBODY = "http://127.0.0.1:1"  # nothing listens there
+UNREACHABLE = "http://127.0.0.1:1"  # nothing listens there
 BUCKET = "noaa-gfs-bdp-pds"
 ACCOUNT = ("--account", "123456789012")
 
@@ -39,7 +39,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_unreachable_bucket_exits_as_an_unreachable_backend(sqlite_ledger: str, command: tuple[str, ...]) -> None:
-    outcome = holdfast("nodd", *command, "--endpoint", NOBODY, "--db", sqlite_ledger, "--json")
+    outcome = holdfast("nodd", *command, "--endpoint", UNREACHABLE, "--db", sqlite_ledger, "--json")
     assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
     assert "EndpointConnectionError" in outcome.json["error_message"]
     assert outcome.json["context"]["bucket"] == BUCKET
@@ -68,20 +68,20 @@ def test_a_bucket_that_refuses_access_exits_as_unreachable(sqlite_ledger: str, s
 
 
 def test_a_subscription_without_credentials() -> None:
-    outcome = holdfast("nodd", "subscribe", "goes-abi", *ACCOUNT, "--apply", "--endpoint", NOBODY, "--json")
+    outcome = holdfast("nodd", "subscribe", "goes-abi", *ACCOUNT, "--apply", "--endpoint", UNREACHABLE, "--json")
     assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
     assert "NoCredentialsError" in outcome.json["error_message"]
 
 
 @pytest.mark.usefixtures("credentials")
 def test_a_subscription_to_an_unreachable_endpoint(sqlite_ledger: str) -> None:
-    outcome = holdfast("nodd", "subscribe", "gfs", *ACCOUNT, "--apply", "--endpoint", NOBODY, "--json")
+    outcome = holdfast("nodd", "subscribe", "gfs", *ACCOUNT, "--apply", "--endpoint", UNREACHABLE, "--json")
     assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
     assert "EndpointConnectionError" in outcome.json["error_message"]
-    target = ("--subscription", "arn:aws:sns:us-east-1:123456789012:t:x", "--endpoint", NOBODY)
+    target = ("--subscription", "arn:aws:sns:us-east-1:123456789012:t:x", "--endpoint", UNREACHABLE)
     outcome = holdfast("nodd", "doctor", *target, "--db", sqlite_ledger, "--json")
     assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
-    queue = ("--queue", f"{NOBODY}/123456789012/q", "--endpoint", NOBODY)
+    queue = ("--queue", f"{UNREACHABLE}/123456789012/q", "--endpoint", UNREACHABLE)
     outcome = holdfast("nodd", "drain-dlq", *queue, "--reason", "r", "--db", sqlite_ledger, "--json")
     assert (outcome.code, outcome.error_code) == (4, "store_unavailable")
     assert "EndpointConnectionError" in outcome.json["error_message"]
@@ -101,7 +101,7 @@ def test_settings_of_which_no_client_can_be_made(
     if profile:
         monkeypatch.setenv("AWS_PROFILE", profile)
     here = ("--db", sqlite_ledger, *flags, "--json")
-    commands = [("drain-dlq", "--queue", f"{NOBODY}/1/q", "--reason", "r"), ("run", "--until-idle")]
+    commands = [("drain-dlq", "--queue", f"{UNREACHABLE}/1/q", "--reason", "r"), ("run", "--until-idle")]
     for command in commands:
         outcome = holdfast("nodd", *command, *here)
         assert (outcome.code, outcome.error_code) == (2, "bad_input")

@@ -292,7 +292,7 @@ def test_a_ledger_of_the_first_schema_is_upgraded(empty_url: str) -> None:
 
 
 SIGNED = f"'{AT}', '{AT}', 'ann', 'why'"
-TELLING = (
+JOURNAL_INSERT = (
     "INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, event, actor, reason,"
     " move_id, grant_id, at) VALUES (1, 0, '{}', 1, {}, {}, '{}', '{}', 'ann', 'why', '{}', {}, '" + AT + "')"
 )
@@ -305,12 +305,12 @@ def test_rows_from_before_the_triggers_are_kept_by_the_upgrade(empty_url: str) -
         "INSERT INTO holdfast_grants (state, version, action, target, scope, requested_by, approved_by, consumed_by,"
         " expires_at, created_at, updated_at, actor, reason, event, move_id) VALUES ('consumed', 3, 'release', 'job 1',"
         f" 'one', 'ann', 'bob', 'ann', '{LATER}', {SIGNED}, 'consume', 'g3')",
-        TELLING.format("GRANT", 1, "NULL", "draft", "request", "g1", 1),
-        TELLING.format("GRANT", 2, "'draft'", "active", "approve", "g2", 1),
-        TELLING.format("GRANT", 3, "'active'", "consumed", "consume", "g3", 1),
+        JOURNAL_INSERT.format("GRANT", 1, "NULL", "draft", "request", "g1", 1),
+        JOURNAL_INSERT.format("GRANT", 2, "'draft'", "active", "approve", "g2", 1),
+        JOURNAL_INSERT.format("GRANT", 3, "'active'", "consumed", "consume", "g3", 1),
         "INSERT INTO holdfast_procedures (idempotency_root, procedure, state, version, step, created_at, updated_at,"
         f" actor, reason, event, move_id) VALUES ('root', 'build', 'planned', 1, 0, {SIGNED}, 'plan', 'p1')",
-        TELLING.format("PROCEDURE", 1, "NULL", "planned", "plan", "p1", "NULL"),
+        JOURNAL_INSERT.format("PROCEDURE", 1, "NULL", "planned", "plan", "p1", "NULL"),
     )
     with connect(empty_url) as store:
         assert migrate(store) == tuple(migration.name for migration in migrations(store.dialect)[1:])

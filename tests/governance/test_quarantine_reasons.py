@@ -16,7 +16,7 @@ from holdfast.nodd.governance import HARD_FAIL_CODE
 from holdfast.nodd.objects import ObjectAccessError, ObjectChangedError
 from holdfast.nodd.provenance import FAILED_CODE
 
-ASKED = {
+REQUIRED = {
     "parse_error", "permission_denied", "resource_exhausted", "connector_error", "timeout", "invalid_state",
     "dependency_failure", "rate_limited", "unknown",
 }  # fmt: skip
@@ -27,7 +27,7 @@ def test_the_reasons_are_the_required_ones_and_those_of_the_ledger() -> None:
     own = {
         "cancelled", "lease_expired", "attempts_exhausted", "governance_hard_fail", "governance_hold", "superseded",
     }  # fmt: skip
-    assert {reason.value for reason in Reason} == ASKED | own
+    assert {reason.value for reason in Reason} == REQUIRED | own
 
 
 @pytest.mark.req("G-21")

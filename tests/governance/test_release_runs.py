@@ -31,7 +31,7 @@ from tests.support.ledgers import new_store
 
 ROLES = "tests.governance.quarantining"
 ANN: Any = {"operator": "ann", "reason": "the key was renewed"}
-ASKED: Any = {
+REQUEST: Any = {
     "requester": "ann", "executor": "ann", "reason": "the key was renewed", "rollback_plan": "quarantine them",
 }  # fmt: skip
 EXPIRED = QuarantineFilters(code="http_401")
@@ -51,7 +51,7 @@ def store(empty_url: str) -> Iterator[Store[Any]]:
 
 def approved(store: Store[Any], which: Any = EXPIRED, **given: Any) -> int:
     """Request the release of a selection, have it approved with a key, and return the grant."""
-    requested = request_release(store, which, **{**ASKED, **given})
+    requested = request_release(store, which, **{**REQUEST, **given})
     approve_in_prod(store, requested.grant.grant_id)
     return requested.grant.grant_id
 
@@ -64,7 +64,7 @@ def releases_of(store: Store[Any], ids: list[int]) -> list[int]:
 
 def test_a_selection_is_released_under_one_grant_at_a_rate(store: Store[Any]) -> None:
     ids, others = quarantined(store, "http_401", n=7), quarantined(store, "poison", n=2)
-    requested = request_release(store, EXPIRED, expected=7, **ASKED)
+    requested = request_release(store, EXPIRED, expected=7, **REQUEST)
     assert (requested.total, requested.job_ids) == (7, tuple(ids))
     assert requested.grant.target == f"quarantine:{candidates_hash(ids)}"
     with pytest.raises(AuthorityError) as refused:
@@ -99,16 +99,16 @@ def test_the_grant_is_for_its_executor_and_its_jobs(store: Store[Any]) -> None:
     assert refused.value.code == Reject.WRONG_EXECUTOR
     assert run_release(store, grant, **ANN).released == 2
     assert states(store, late) == ["quarantined"]  # it came after the request
-    request_release(store, EXPIRED, **ASKED)
+    request_release(store, EXPIRED, **REQUEST)
     with pytest.raises(AuthorityError) as again:
-        request_release(store, EXPIRED, **ASKED)
+        request_release(store, EXPIRED, **REQUEST)
     assert again.value.code == "grant_exists"
 
 
 def test_jobs_changed_since_the_request_are_skipped(store: Store[Any]) -> None:
     ids = quarantined(store, "http_401", n=4)
     grant = approved(store)
-    one = request_release(store, [ids[1]], **ASKED)
+    one = request_release(store, [ids[1]], **REQUEST)
     approve_in_prod(store, one.grant.grant_id)
     assert run_release(store, one.grant.grant_id, **ANN).released == 1
     report = run_release(store, grant, **ANN)
@@ -149,7 +149,7 @@ def test_bad_requests_write_nothing(store: Store[Any]) -> None:
     ]
     for which, given, error in attempts:
         with pytest.raises(error):
-            request_release(store, which, **ASKED, **given)
+            request_release(store, which, **REQUEST, **given)
     assert grants(store) == []
     grant = approved(store)
     for rate in (0.0, -1.0, 1e9):

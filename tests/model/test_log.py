@@ -10,7 +10,7 @@ from holdfast.model.checker import Graph, explore
 from holdfast.model.log import FAIR, Flaw, Log, Mode, State
 from tests.model.runs import explored
 
-ASKED = {
+REQUESTED = {
     "request lost",
     "append",
     "append, answer lost",
@@ -30,7 +30,7 @@ def of_one_database() -> Graph[State]:
 
 def require_every_action(graph: Graph[State], applied: set[str]) -> None:
     taken = set(graph.taken)
-    assert taken == ASKED | WORKED | applied
+    assert taken == REQUESTED | WORKED | applied
     assert taken >= FAIR - {"complete", "apply", "mark"}
 
 
