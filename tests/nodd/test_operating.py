@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from holdfast.core.errors import AuthorityError, InputError, ReplayGuardError
 from holdfast.core.machines import JobState
 from holdfast.governance import switches
 from holdfast.governance.grants import request
+from holdfast.governance.quarantine import add
 from holdfast.nodd import doctor, samples, subscription
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
@@ -27,6 +29,7 @@ from holdfast.nodd.queues import Queue
 from holdfast.nodd.reconcile import ReconcileResult, reconcile
 from holdfast.nodd.tables import prepare
 from holdfast.store import Lease, Store
+from tests.cli.commands import holdfast
 from tests.governance.granting import approve_in_prod
 from tests.nodd.aws import Cloud
 from tests.nodd.messages import GFS, event, record
@@ -165,6 +168,16 @@ def test_a_permanent_error_is_quarantined_and_not_replayed(store: Store[Any], de
         ] * 2
         last = reading.journal.of(ids[0])[-1]
     assert (last.event, last.actor, last.reason) == ("quarantine", "ann", f"drain {done.run_id}: INC-7")
+
+
+def test_a_damaged_object_is_not_advised_to_be_released(store: Store[Any]) -> None:
+    """Its bytes are the same after a release: only a later write of it can help."""
+    [job_id] = map(str, broken(store, KEYS[:1], "integrity_size_zero"))
+    add(store, int(job_id), "integrity_size_zero", operator="ann", reason="empty")
+    explained = holdfast("explain", job_id, "--db", store.url, "--json").json
+    shown = holdfast("quarantine", "show", job_id, "--db", store.url, "--json").json
+    assert shown["next"] == [explained["findings"][0]["next"]]
+    assert shlex.split(shown["next"][0])[1:3] == ["nodd", "reconcile"]
 
 
 @pytest.mark.parametrize("switch", ["replay", "replay:gfs", "operation:nodd.ingest"])

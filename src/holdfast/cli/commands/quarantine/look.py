@@ -93,6 +93,11 @@ def show(store: Store[Any], *, job_id: JobId) -> Answer:
     with store.reading() as reading:
         shown = shown_by(reading, job_id)
         now = store.now()
+    if shown.reason is not None and shown.job.operation.startswith("nodd."):
+        from holdfast.nodd.units import next_command  # noqa: PLC0415 - for its own jobs alone
+
+        instead = next_command(shown.job, "quarantined")  # as `explain` does: a release of a damaged object fails again
+        shown = msgspec.structs.replace(shown, next=(instead,)) if instead else shown
     value = {
         "job": quarantined_value(shown.job),
         "in_quarantine": shown.reason is not None,
