@@ -1,4 +1,4 @@
-"""Makes printed commands ready to paste into a shell, by adding the flags that locate the ledger.
+"""Makes printed commands ready to paste into a shell, by adding the flags that locate the ledger and the application.
 
 Messages contain `holdfast show 5`. If the user typed --db, the printed command is `holdfast show --db FILE 5`; if the
 ledger came from an environment variable, the command is printed without --db.
@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.store.urls import has_password
 
-DB, SCHEMA, ENV = "--db", "--schema", "--env"
+DB, SCHEMA, ENV, APP = "--db", "--schema", "--env", "--app"
 NEEDED = "next_needs"
 VARIABLES = {"holdfast": "HOLDFAST_URL", "nodd-replay": "KFM_WAL_DSN"}
 
@@ -99,7 +99,7 @@ class LedgerFlags:
             flags.pop(ENV, None)  # `holdfast` reads the environment from the ledger
             if self._variable and DB not in flags and not self._secret:
                 flags[DB] = f'"${self._variable}"'
-        return [f"{flag} {flags[flag]}" for flag in (DB, SCHEMA, ENV) if flag in flags and flag in takes]
+        return [f"{flag} {flags[flag]}" for flag in (DB, SCHEMA, ENV, APP) if flag in flags and flag in takes]
 
 
 @cache

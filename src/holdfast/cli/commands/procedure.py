@@ -17,6 +17,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, actor, word
+from holdfast.cli.shell import APP
 from holdfast.cli.text import Column
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
 from holdfast.core.environments import DEV
@@ -340,6 +341,8 @@ def _name_of(store: Store[Any], root: str) -> str:
 def _found(name: str, app: str | None) -> Procedure:
     """Return a procedure by its name: of the module that was named, or a built-in one."""
     known = _declared(app) if app else {}
+    if app:
+        output.ledger_flags().name(APP, app)  # printed commands repeat it: only the caller knows the module
     if name in known:
         return known[name]
     if name in BUILT_IN:
