@@ -206,7 +206,10 @@ def test_a_console_stops_while_a_stream_is_open(tmp_path: Path, new_sqlite_ledge
     site.close()  # `served` has waited for the end of the server
 
 
-def test_the_command_serves_until_it_is_stopped(tmp_path: Path, new_sqlite_ledger: str) -> None:
+@pytest.mark.parametrize("stop, code", [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)])
+def test_the_command_serves_until_it_is_stopped(
+    tmp_path: Path, new_sqlite_ledger: str, stop: signal.Signals, code: int
+) -> None:
     port = free_port()
     command = [*PROGRAM, "console", "--db", new_sqlite_ledger, "--port", str(port), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=clean_environment()) as child:
@@ -221,8 +224,8 @@ def test_the_command_serves_until_it_is_stopped(tmp_path: Path, new_sqlite_ledge
                 return False
 
         wait_for(answers)
-        child.send_signal(signal.SIGTERM)
-        child.wait(PATIENCE_S)
+        child.send_signal(stop)
+        assert (child.wait(PATIENCE_S), child.stdout.read()) == (code, "")
 
 
 def test_a_forwarded_address_is_believed_only_from_a_named_proxy(address: tuple[Site, int]) -> None:

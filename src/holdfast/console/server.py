@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -77,4 +78,5 @@ def listening(host: str, port: int) -> socket.socket:
 def serve(app: Any, sockets: list[socket.socket], *, proxies: tuple[str, ...] = ()) -> None:
     """Serve on sockets that listen already, until the process is stopped."""
     host, port = sockets[0].getsockname()[:2]
-    asyncio.run(server(app, host=host, port=port, proxies=proxies).serve(sockets=sockets))
+    with suppress(KeyboardInterrupt):  # Ctrl-C is how a person stops it; the server raises it again when it has ended
+        asyncio.run(server(app, host=host, port=port, proxies=proxies).serve(sockets=sockets))

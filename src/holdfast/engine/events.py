@@ -19,6 +19,7 @@ from holdfast.core.decide import Move
 from holdfast.core.errors import StoreError
 from holdfast.core.machines import EXECUTION, JOB, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job
+from holdfast.engine.tasks import CallTask
 from holdfast.store import Admission, Submission
 
 if TYPE_CHECKING:
@@ -53,10 +54,11 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
-    """One durable commit of this process, with the number of tasks that it wrote."""
+    """One durable commit of this process, with the number of its tasks, and whether they changed the ledger."""
 
     tasks: int
     at: datetime
+    wrote: bool
 
 
 class InvariantViolated(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,8 +166,10 @@ class Bus:
 
     def publish_commit(self, tasks: Sequence[Task[Any]], at: datetime) -> None:
         """Publish what a group of tasks has changed, in the order it was written, and their one commit."""
-        self.publish([event for task in tasks for event in task.events(at)])
-        self.publish([Committed(tasks=len(tasks), at=at)])
+        changes = [event for task in tasks for event in task.events(at)]
+        self.publish(changes)
+        wrote = bool(changes) or any(isinstance(task, CallTask) for task in tasks)  # it does not say what it wrote
+        self.publish([Committed(tasks=len(tasks), at=at, wrote=wrote)])
 
     def _forget(self, subscription: Subscription) -> None:
         self._subscriptions = tuple(kept for kept in self._subscriptions if kept is not subscription)

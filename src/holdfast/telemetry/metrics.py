@@ -44,7 +44,9 @@ EVENTS = {
         ),
         Instrument("lease.losses", _C, ("operation", "queue"), "{lease}", "leases that expired or were revoked"),
         Instrument("commit.batch", _H, (), "{task}", "writes that shared one commit"),
-        Instrument("commit.fsyncs", _C, (), "{fsync}", "commits; each waits for one fsync of the database"),
+        Instrument(
+            "commit.fsyncs", _C, (), "{fsync}", "commits that changed the ledger; each waits until the log is on disk"
+        ),
         Instrument("telemetry.lost", _C, (), "{event}", "events that were lost to telemetry, never to the ledger"),
     )
 }  # fmt: skip

@@ -77,7 +77,8 @@ class LedgerReporter:
     def committed(self, event: Committed) -> None:
         """Report one commit."""
         self._sink.record("commit.batch", event.tasks)
-        self._sink.add("commit.fsyncs")
+        if event.wrote:
+            self._sink.add("commit.fsyncs")
         self._report_lost()
 
     def _report_lost(self) -> None:
