@@ -15,7 +15,7 @@ from holdfast.store import connect, create_store, open_store
 from holdfast.store.migrations import is_empty
 from holdfast.testing import VirtualClock
 from tests.audit.snapshots import NewUrl, full_at_rest, put, taken
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 
 pytestmark = pytest.mark.attack("faults")
 
@@ -26,7 +26,7 @@ EACH = pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
-    with ForkServer(ROLES, "holdfast.store.postgres.store") as server:
+    with shared_server(ROLES, "holdfast.store.postgres.store") as server:
         yield server
 
 

@@ -30,7 +30,7 @@ from tests.compat.actor import job
 from tests.compat.audit_run import AT, event
 from tests.compat.conftest import Open
 from tests.compat.support import put, rows
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.roles import noted
 
 HASH = hashlib.sha256(b"secret").hexdigest()
@@ -63,7 +63,7 @@ def file(audit: AuditLogger, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer("tests.compat.audit_run") as server:
+    with shared_server("tests.compat.audit_run") as server:
         yield server
 
 

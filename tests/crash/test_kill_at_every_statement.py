@@ -12,7 +12,7 @@ import pytest
 from holdfast.testing import VirtualClock
 from tests.crash.aftermath import make_template, require_sound
 from tests.crash.reference_run import KEYS, reference_ledger, submit_all
-from tests.support.forkserver import Child, ForkServer
+from tests.support.forkserver import Child, ForkServer, shared_server
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import noted
 
@@ -23,7 +23,7 @@ SEED = 20261115
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer("tests.crash.reference_run") as server:
+    with shared_server("tests.crash.reference_run") as server:
         yield server
 
 

@@ -17,7 +17,7 @@ from holdfast.governance.replay.replay import ReplayReport
 from holdfast.store import create_store, open_store
 from tests.crash.replay_run import BATCH
 from tests.governance.replays import AGAIN, fill, on_both, replays, states
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.roles import noted
 
 pytestmark = pytest.mark.attack("faults")
@@ -28,7 +28,7 @@ ROLE = "tests.crash.replay_run"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer(ROLE) as server:
+    with shared_server(ROLE) as server:
         yield server
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,12 @@ def test_every_patch_applies_and_compiles(fault: SeededFault) -> None:
             compile(text, file, "exec")
 
 
+@cache
+def functions(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_every_listed_test_exists(fault: SeededFault) -> None:
     assert fault.tests
@@ -45,9 +52,8 @@ def test_every_listed_test_exists(fault: SeededFault) -> None:
         path = ROOT / file
         assert path.is_file(), test
         if name:
-            names = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
             function, _, case = name.rstrip("]").partition("[")
-            assert function in names, test
+            assert function in functions(path), test
             word = case.rpartition("-")[2]  # a case is a name of this folder, such as that of a corruption
             assert any(word in beside.read_text(encoding="utf-8") for beside in path.parent.glob("*.py")), test
 

@@ -16,7 +16,7 @@ from holdfast.governance.approval import register_approver
 from holdfast.governance.grants import Identity, approve
 from holdfast.store import Store
 from tests.governance.granting import act, contents, journal_of, requested, wanted
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.ledgers import new_store
 from tests.support.roles import noted, wait_until
 
@@ -35,7 +35,7 @@ def store(empty_url: str) -> Iterator[Store[Any]]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer(ROLE) as server:
+    with shared_server(ROLE) as server:
         yield server
 
 

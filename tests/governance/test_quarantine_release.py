@@ -44,7 +44,7 @@ from tests.governance.quarantining import (
     states,
     submitted,
 )
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.ledgers import new_store
 
 ROLES = "tests.governance.quarantining"
@@ -65,7 +65,7 @@ def stage(empty_url: str) -> Iterator[Store[Any]]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer(ROLES) as server:
+    with shared_server(ROLES) as server:
         yield server
 
 

@@ -44,7 +44,7 @@ from tests.governance.registries import (
     registry_status,
     value,
 )
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 
 shared = pytest.fixture(scope="module", params=BOTH, name="shared")(governed)
 
@@ -59,7 +59,7 @@ def uninterrupted(shared: Store[Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
-    with ForkServer("tests.governance.registries") as server:
+    with shared_server("tests.governance.registries") as server:
         yield server
 
 

@@ -26,7 +26,7 @@ from holdfast.governance.release_runs import report_of, request_release, run_rel
 from holdfast.store import Store
 from tests.governance.granting import approve_in_prod
 from tests.governance.quarantining import grants, job_of, quarantined, states, wanted
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.ledgers import new_store
 
 ROLES = "tests.governance.quarantining"
@@ -39,7 +39,7 @@ EXPIRED = QuarantineFilters(code="http_401")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer(ROLES) as server:
+    with shared_server(ROLES) as server:
         yield server
 
 

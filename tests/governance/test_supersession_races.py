@@ -22,7 +22,7 @@ from holdfast.governance.registry.supersede import supersede
 from holdfast.store import Submission, open_store
 from tests.governance.registries import WHO, everything
 from tests.governance.successions import SHIP_2, governed, shipping, states
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.roles import noted, wait_until
 
 pytestmark = pytest.mark.attack("faults")
@@ -34,7 +34,7 @@ NEW = {**OLD, "ship@1.0.0": "superseded", "ship@2.0.0": "active"}
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
-    with ForkServer(ROLE, "psycopg") as forks:
+    with shared_server(ROLE, "psycopg") as forks:
         yield forks
 
 

@@ -22,7 +22,7 @@ from holdfast.testing import drain, virtual_world
 from tests.enforcement.raw import LATER, Client
 from tests.engine.working import eventually, working
 from tests.governance.quarantining import THROWER, grant_states, granted, grants, job_of
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import shared_server
 from tests.support.ledgers import new_store
 
 ROLES = "tests.governance.quarantining"
@@ -143,7 +143,7 @@ def test_the_database_refuses_a_lift_by_hand(ledger_url: str) -> None:
 
 @pytest.mark.req("K-55")
 def test_of_two_concurrent_lifts_one_wins_and_the_other_consumes_no_grant(empty_url: str, tmp_path: Path) -> None:
-    with new_store(empty_url, environment="stage") as store, ForkServer(ROLES) as server:
+    with new_store(empty_url, environment="stage") as store, shared_server(ROLES) as server:
         names = [f"incident-{n}" for n in range(6)]
         for name in names:
             throw(store, name, **THROWER)

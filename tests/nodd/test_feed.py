@@ -29,7 +29,7 @@ from tests.nodd.aws import Cloud
 from tests.nodd.ingesting import queried
 from tests.nodd.messages import GFS, event, record
 from tests.nodd.objects import MemorySource
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 from tests.support.roles import wait_until
 
 BUCKET = "noaa-gfs-bdp-pds"
@@ -45,7 +45,7 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[ForkServer]:
-    with ForkServer("tests.nodd.processes") as server:
+    with shared_server("tests.nodd.processes") as server:
         yield server
 
 

@@ -28,7 +28,7 @@ from holdfast.store import Submission
 from tests.nodd.ingesting import records
 from tests.nodd.messages import event, record
 from tests.nodd.objects import MemorySource
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 
 pytest.importorskip("h5py")
 
@@ -190,7 +190,7 @@ def test_files_catalogued_at_the_same_moment_are_linked(
 
 @pytest.fixture(scope="module")
 def children() -> Iterator[ForkServer]:
-    with ForkServer("tests.nodd.processes") as server:
+    with shared_server("tests.nodd.processes") as server:
         yield server
 
 

@@ -33,7 +33,7 @@ from tests.nodd.aws import Cloud
 from tests.nodd.ingesting import BUCKET, GRIB, REFERENCE, queried
 from tests.nodd.messages import GFS, enveloped, event, record
 from tests.nodd.objects import MemorySource
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 
 pytestmark = pytest.mark.attack("faults")
 
@@ -50,7 +50,7 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def children() -> Iterator[ForkServer]:
-    with ForkServer("tests.nodd.processes") as server:
+    with shared_server("tests.nodd.processes") as server:
         yield server
 
 

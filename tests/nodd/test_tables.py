@@ -18,12 +18,12 @@ from holdfast.nodd.tables import BEFORE, SETTING, VERSION, is_prepared, prepare
 from holdfast.store import Store, connect, open_store
 from tests.enforcement.schema import everything_in
 from tests.nodd.messages import event, record
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import ForkServer, shared_server
 
 
 @pytest.fixture(scope="module")
 def children() -> Iterator[ForkServer]:
-    with ForkServer("tests.nodd.processes") as server:
+    with shared_server("tests.nodd.processes") as server:
         yield server
 
 

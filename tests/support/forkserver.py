@@ -120,11 +120,13 @@ class ForkServer:
 
 @contextmanager
 def shared_server(*modules: str) -> Iterator[ForkServer]:
-    """Yield a server that all tests of this process share; its children are killed when the block ends.
+    """Yield a server that the tests of this process share whose roles are in one folder; its children are killed after.
 
-    To start one takes half a second of CPU. Its log has what the children of earlier tests wrote, too.
+    To start one takes half a second of CPU; it imports the modules that it has not imported yet. Its log has what the
+    children of earlier tests wrote, too.
     """
-    server = _started(modules)
+    server = _started(modules[0].rpartition(".")[0])
+    server.request(do="load", modules=modules)
     try:
         yield server
     finally:
@@ -132,8 +134,8 @@ def shared_server(*modules: str) -> Iterator[ForkServer]:
 
 
 @cache
-def _started(modules: tuple[str, ...]) -> ForkServer:
-    server = ForkServer(*modules)
+def _started(folder: str) -> ForkServer:
+    server = ForkServer(folder)
     atexit.register(server.close)
     return server
 
@@ -154,6 +156,10 @@ class _Server:
             print(json.dumps(answer), flush=True)
         self.end_all()
 
+    def load(self, modules: list[str]) -> None:
+        for module in modules:
+            importlib.import_module(module)
+
     def end_all(self) -> None:
         for pid in list(self._pidfds):
             self.signal(pid, signal.SIGKILL)
@@ -165,6 +171,7 @@ class _Server:
         if pid == 0:
             _run_role(role, arguments, server_pid)
         self._pidfds[pid] = os.pidfd_open(pid)
+        self._ended.pop(pid, None)  # of an earlier child that had this id
         return pid
 
     def signal(self, pid: int, signum: int) -> bool:
