@@ -147,7 +147,9 @@ class UnknownOperationError(InputError):
     """An operation that no process has declared to this ledger."""
 
     code = "operation_unknown"
-    next_step = "See what the workers declare with `holdfast workers --all`, then start one that declares it."
+    next_step = (
+        "Start a worker that declares it (`holdfast worker --help`); `holdfast workers --all` shows who declares what."
+    )
 
 
 class IdempotencyConflictError(InputError):
