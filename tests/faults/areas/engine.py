@@ -85,7 +85,7 @@ FAULTS = (
     ),
     plain(
         "engine.events_in_another_order",
-        "The edges of one move are told in the reverse order.",
+        "The edges of one move are published in the reverse order.",
         Patch(
             "engine/events.py",
             "Subscription.put",

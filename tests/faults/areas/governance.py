@@ -130,7 +130,7 @@ REGISTRY = (
         f"{DISPATCHED}::test_dispatch_refuses_every_real_run",
     ),
     plain(
-        "governance.later_check_told_first",
+        "governance.later_check_reported_first",
         "Of several faults of a request the dispatcher tells the last.",
         Patch(
             DISPATCH, "dispatch", "blocker = code\n                break", "blocker = code\n                continue"
