@@ -15,7 +15,7 @@ from tests.console.sites import ORIGIN, PASSWORD, Person, Site
 
 def code_of(answer: Any) -> str:
     """Return the code that an error page names."""
-    return str(answer.text.split("<code>")[1].split("</code>")[0])
+    return str(answer.text.split("code <code>")[1].split("</code>")[0])
 
 
 def new_job(site: Site, **settings: Any) -> int:
