@@ -252,7 +252,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         ]
 
     def foreign_enforcement(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
-        foreign = [name for name in _triggers_of(connection) if name not in _triggers(epoch)]
+        foreign = sorted(_triggers_of(connection).keys() - _triggers(epoch).keys())
         return ['DROP TRIGGER "{}"'.format(name.replace('"', '""')) for name in foreign]
 
     def enforcement_drift(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
