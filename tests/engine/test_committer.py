@@ -24,10 +24,10 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt
-from holdfast.engine import committer
+from holdfast.engine import at_once, committer
 from holdfast.engine.committer import Committer
 from holdfast.engine.tasks import CallTask, ClaimTask, EndTask, SubmitTask, Task
-from holdfast.engine.world import Crash, World
+from holdfast.engine.world import Crash, World, nothing
 from holdfast.store import Lease
 from holdfast.store.effects import Effect
 from holdfast.testing import VirtualClock, drain
@@ -174,6 +174,22 @@ def test_those_who_wait_are_woken(watched: Watched, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(committer, "LOST_S", 600.0)
     answers = watched.gather(*[lambda: watched.ledger.submit(NOOP)] * 3)
     assert [type(answer) for answer in answers] == [Receipt] * 3
+
+
+def test_only_postgres_writes_plain_tasks_at_once(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not on SQLite, and not where a crash may be planned between the steps of a transaction."""
+    asked: list[World] = []
+
+    def noted(tasks: Sequence[Task[Any]], _store: object, _write: object) -> list[Task[Any]]:
+        asked.append(world)
+        return list(tasks)
+
+    monkeypatch.setattr(at_once, "write_at_once", noted)
+    for world in (World(), World(reach=lambda _point: None)):
+        with Ledger(ledger_url, world=world) as ledger:
+            ledger.submit(NOOP)
+    with_reach = [world.reach is not nothing for world in asked]
+    assert set(with_reach) == (set() if ledger_url.startswith("sqlite") else {False})
 
 
 def test_a_write_within_a_write_of_the_same_thread_is_refused(ledger_url: str) -> None:

@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -139,9 +139,13 @@ def _code_of(code: CodeType, qualname: str) -> CodeType | None:
     return None
 
 
+def _module(mutant: Mutant) -> ModuleType:
+    return import_module("holdfast." + mutant.file.removesuffix(".py").replace("/", "."))
+
+
 def _live(mutant: Mutant) -> list[FunctionType]:
     """Return the functions that the mutant changes: in its module and its classes, also behind decorators."""
-    module = import_module("holdfast." + mutant.file.removesuffix(".py").replace("/", "."))
+    module = _module(mutant)
     found, todo, seen = [], [*vars(module).values()], set[int]()
     while todo:
         one = todo.pop()
@@ -241,6 +245,9 @@ class Plugin:
         changed = _live(mutant)
         for function in changed:
             function.__code__ = mutant.code
+        for one in list(vars(_module(mutant)).values()):
+            if hasattr(one, "cache_clear"):  # it has the answers of the run without a mutant
+                one.cache_clear()
         for item, after in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if self._failed:

@@ -171,9 +171,9 @@ ENTRIES = (
         "tests/core/test_machine.py::test_an_entry_is_a_view_of_a_job",
     ),
     plain(
-        "compat.published_action_missing",
-        "The published model of the log has no cleanup.",
-        Patch("model/published.py", "_steps", 'yield "Cleanup"', 'if None: yield "Cleanup"'),
+        "compat.published_action_renamed",
+        "An action of the published model of the log has another name.",
+        Patch("model/published.py", "_steps", 'yield "Crash"', 'yield "PowerLoss"'),
         "tests/model/test_published.py::test_the_published_model_has_the_published_actions_and_variables",
         "tests/model/test_catalogue.py::test_a_run_has_the_outcome_of_the_catalogue",
     ),

@@ -55,9 +55,9 @@ REFUSED = (
     ),
     SeededFault(
         id="enforcement.write_once_column_changed",
-        meaning="The database accepts a change of a job's payload, key or another write-once column.",
+        meaning="The database accepts a change of a grant's scope, a value's meaning or another write-once column.",
         patches=(Patch(RULES, "write_once_violation", "({changed}) AND {no_door}", "1 = 0 AND {no_door}"),),
-        tests=(f"{REFUSALS}::test_a_key_is_neither_taken_away_nor_given_later",),
+        tests=(f"{REFUSALS}::test_a_write_once_column_never_changes",),
         databases=BOTH,
     ),
     SeededFault(

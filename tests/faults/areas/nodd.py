@@ -143,11 +143,10 @@ OPERATORS = (
         f"{TESTS}/test_operators.py::test_integrity_has_a_code_for_everything",
     ),
     plain(
-        "nodd.horizon_without_its_reference",
-        "The metadata of a forecast has no horizon.",
-        Patch("nodd/metadata.py", "_from_key", "if learned.start >= reference:", "if False:"),
-        f"{TESTS}/test_operators.py::test_metadata_of_a_forecast",
-        f"{TESTS}/test_ingest.py::test_a_notice_becomes_an_item_with_its_provenance",
+        "nodd.area_without_its_station",
+        "The area of a radar's file is not that of its station.",
+        Patch("nodd/metadata.py", "_geometry", 'if rule.kind == "station-circle":', "if False:"),
+        f"{TESTS}/test_operators.py::test_the_areas_of_radar_and_satellite_files",
     ),
     plain(
         "nodd.invalid_item_promoted",
