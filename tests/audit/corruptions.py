@@ -708,6 +708,17 @@ def a_slimmed_job_with_a_checkpoint(k: Knife) -> Found:
 
 
 @listed
+def an_erased_job_with_its_payload(k: Knife) -> Found:
+    k.run(
+        "INSERT INTO holdfast_erased (job_id, client, key_hash, erased_at, actor, reason, grant_id, move_id)"
+        " SELECT ?, 'web', NULL, ?, 'ann', 'a test', max(grant_id), 'm' FROM holdfast_grants",
+        k.rich.done,
+        LONG_AGO,
+    )
+    return job(k.rich.done, "erasures_hold")
+
+
+@listed
 def a_payload_that_was_edited(k: Knife) -> Found:
     k.set("JOB", k.rich.waiting, payload='{"of":"somebody else"}')
     return job(k.rich.waiting, "fields_valid")
