@@ -17,7 +17,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "core/digest.py": ("tests/core/test_digest.py",),
     "core/exact_json.py": ("tests/core/test_digest.py",),
     "core/json_input.py": ("tests/core/test_digest.py",),
-    "core/redaction.py": ("tests/core/test_redaction.py",),
+    "core/redaction.py": ("tests/core/test_redaction.py", "tests/engine/test_error_messages.py"),
     "core/secret_kinds.py": ("tests/core/test_redaction.py",),
     "core/entries.py": ("tests/core/test_machine.py",),
     "core/authority.py": (
