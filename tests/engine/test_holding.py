@@ -293,23 +293,22 @@ def test_no_submit_and_no_end_is_missed_by_a_worker_that_goes_to_sleep(live: Led
     assert len(ran) == 30
 
 
-# -- the second connection --------------------------------------------------------------------------------------------
+# -- turns on other connections ---------------------------------------------------------------------------------------
 
 
 BACKLOG = 1500
 
 
 class Sharing(Worker):
-    """A worker that notes how many attempts each of its turns on a second connection claims."""
+    """A worker that notes how many attempts its other connections claim."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.shared: list[int] = []
         super().__init__(*args, **options)
 
-    def _share(self, room: int) -> int:
-        left = super()._share(room)
-        self.shared.append(room - left)
-        return left
+    def _give_turn(self, room: int) -> None:
+        super()._give_turn(room)
+        self.shared.append(self._turns.room if self._turns else 0)
 
 
 def test_a_backlog_is_written_on_two_connections_where_the_database_has_many_writers(live: Ledger) -> None:
@@ -319,7 +318,7 @@ def test_a_backlog_is_written_on_two_connections_where_the_database_has_many_wri
     assert any(worker.shared) is not live.store.one_writer
     assert [(c.state.value, c.n) for c in live.counts() if c.n] == [("succeeded", BACKLOG)]
     assert worker.held() == []
-    assert "holdfast-second" not in [thread.name for thread in threading.enumerate()]
+    assert "holdfast-turns" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_with_a_subscriber_everything_is_written_on_one_connection(live: Ledger) -> None:
@@ -347,7 +346,7 @@ def test_a_worker_that_is_stopped_while_two_connections_write_loses_nothing(live
     assert {(c.state.value, c.n) for c in live.counts() if c.n} == {("succeeded", BACKLOG)}
 
 
-def test_ends_that_the_second_connection_could_not_write_are_written_again(
+def test_ends_that_another_connection_could_not_write_are_written_again(
     live: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.submit_many([{"operation": "noop"}] * BACKLOG)

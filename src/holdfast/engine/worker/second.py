@@ -1,4 +1,4 @@
-"""Other connections of a worker: one writes half of a turn while there is a backlog, one the ends that have effects.
+"""Other connections of a worker: two write its turns while there is a backlog, one the ends that have effects.
 
 Invariants: an end with effects is written without a claim and without ends that have none, so that a lock that it waits
 for holds up no other job; the worker's own thread decides what is written and handles the answers; these threads only
@@ -9,7 +9,7 @@ the events of what the worker claims because of it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from holdfast.engine.committer import Committer, Written
 from holdfast.engine.tasks import Task
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.turn import Turn
-from holdfast.store import Lease, Transaction
+from holdfast.store import Transaction
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
@@ -83,7 +83,8 @@ class OtherConnection:
         self._given.put(None)
         self._thread.join(self.patience_s)
 
-    def _begin(self, turn: Turn) -> None:
+    def begin(self, turn: Turn) -> None:
+        """Write this turn; the one before was taken back."""
         self.turn, self._written = turn, False
         self._given.put(turn)
 
@@ -97,25 +98,52 @@ class OtherConnection:
             self._on_written()
 
 
-class SecondConnection(OtherConnection):
-    """Writes one half of a turn."""
+class TurnConnection(OtherConnection):
+    """Writes a whole turn."""
 
-    name = "second"
+    name = "turns"
+
+
+class TurnConnections:
+    """Two connections that write one turn after the other: handlers of one turn run while another one is written."""
+
+    def __init__(self, ledger: Ledger, on_written: Callable[[], None]) -> None:
+        self._both = [TurnConnection(ledger, on_written) for _ in range(2)]
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The turns that were given and not taken back."""
+        return [turn for each in self._both if (turn := each.turn) is not None]
+
+    @property
+    def ended(self) -> Sequence[HeldAttempt]:
+        """The attempts whose end is written here."""
+        return [running for turn in self.turns for running in turn.ended]
 
     @property
     def room(self) -> int:
         """How many attempts are claimed here."""
-        return 0 if self.turn is None else self.turn.room
+        return sum(turn.room for turn in self.turns)
 
-    def share(self, ended: list[HeldAttempt], room: int, lease: Callable[[int], Lease]) -> int:
-        """Take one half of what ended and of the room, if this is free; return the room that is left."""
-        if self.turn is not None or room < 2 or self._ledger.listening:
-            return room
-        here = room // 2
-        turn = Turn(ended[len(ended) // 2 :], lease(here))
-        del ended[len(ended) // 2 :]
-        self._begin(turn)
-        return room - here
+    def give(self, turn: Turn) -> bool:
+        """Write this turn; return whether a connection was free for it."""
+        free = next((each for each in self._both if each.turn is None), None)
+        if free is None:
+            return False
+        free.begin(turn)
+        return True
+
+    def take(self) -> Iterator[Turn]:
+        """Yield the turns that were written, each once; raise what stopped a thread."""
+        for each in self._both:
+            turn = each.take()
+            if turn is not None:
+                yield turn
+
+    def close(self) -> None:
+        """End the threads once their present turns are written; wait for that."""
+        for each in self._both:
+            each.close()
 
 
 class EffectConnection(OtherConnection):
@@ -137,7 +165,7 @@ class EffectConnection(OtherConnection):
         """Write these ends, now or after the present turn."""
         self._waiting += ended
         if self.turn is None and self._waiting:
-            self._begin(Turn(self._waiting, None))
+            self.begin(Turn(self._waiting, None))
             self._waiting = []
 
     def take(self) -> Turn | None:

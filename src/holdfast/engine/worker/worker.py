@@ -37,7 +37,7 @@ from holdfast.store import Lease
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
     from holdfast.engine.upkeep.duties import Duty, Periods
-    from holdfast.engine.worker.second import EffectConnection, SecondConnection
+    from holdfast.engine.worker.second import EffectConnection, TurnConnections
     from holdfast.engine.worker.some_slots import Slots
     from holdfast.store.watch import Watch
 
@@ -49,7 +49,7 @@ BATCH_MAX = 1000
 LINGER_S = 0.005  # how long the ends of short handlers wait for more of them
 UNSTARTED_S = 1.0  # an attempt that no slot has taken for so long is given back
 CONTENDED_S = 0.005
-SHARED_MIN = 100  # the least that a turn claims for a second connection to help
+BACKLOG_MIN = 100  # a turn that claims and gets as many shows a backlog
 RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
 
 
@@ -101,7 +101,7 @@ class Worker:
         self._due_at: datetime | None = None
         self._outage_s = RETRY_FIRST_S
         self._filled = False  # the last turn got as much as it claimed: there is a backlog
-        self._second: SecondConnection | None = None
+        self._turns: TurnConnections | None = None  # once there was a backlog
         self._effects: EffectConnection | None = None  # once an end has effects that may wait
 
     # -- from outside -------------------------------------------------------------------------------------------------
@@ -118,12 +118,12 @@ class Worker:
 
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that this worker holds."""
-        elsewhere = [*(self._second.ended if self._second else ()), *(self._effects.ended if self._effects else ())]
+        elsewhere = [*(self._turns.ended if self._turns else ()), *(self._effects.ended if self._effects else ())]
         return [*self._held.values(), *self._ended, *elsewhere]
 
     @property
     def _busy(self) -> bool:
-        elsewhere = (self._second and self._second.turn) or (self._effects and self._effects.ended)
+        elsewhere = (self._turns and self._turns.turns) or (self._effects and self._effects.ended)
         return bool(self._held or self._ended or elsewhere)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
@@ -167,12 +167,13 @@ class Worker:
             if looking or self._ended:
                 if self._watch and not self._ledger.store.one_writer:
                     self._woken |= self._watch.changed()  # the server keeps announcements until they are read
-                if looking and self._filled:
-                    room = self._share(room)
-                claimed = self._write(room if looking else 0)
-                self._start(claimed)
-                if looking and len(claimed) < room:
-                    self._due_at = self._next_due(after_empty=not claimed)
+                if self._filled and not self._ledger.listening:
+                    self._give_turn(room if looking else 0)
+                else:
+                    claimed = self._write(room if looking else 0)
+                    self._start(claimed)
+                    if looking and len(claimed) < room:
+                        self._due_at = self._next_due(after_empty=not claimed)
             elif until_idle and not self._busy:
                 # Attempts that ended since may have made their jobs due again.
                 self._due_at = self._next_due()
@@ -186,14 +187,17 @@ class Worker:
 
     def _write(self, room: int) -> list[HeldAttempt]:
         """Write the attempts that have ended and claim `room` more, in one transaction; return what was claimed."""
-        if self._apart and any(running.stages for running in self._ended):
-            self._give_effects()
-        # Heartbeats see what has ended until it is written.
-        turn = Turn(self._ended, self._lease(room) if room else None)
+        turn = self._turn(room)
         if turn.tasks:
             self._ledger.perform_tasks(turn.tasks)
         self._ended = []
         return self._settle(turn)
+
+    def _turn(self, room: int) -> Turn:
+        """Return what has ended and a claim of `room`. Heartbeats see what has ended until it is written."""
+        if self._apart and any(running.stages for running in self._ended):
+            self._give_effects()
+        return Turn(self._ended, self._lease(room) if room else None)
 
     def _settle(self, turn: Turn) -> list[HeldAttempt]:
         """Handle the ledger's answers to a turn; return what was claimed."""
@@ -202,7 +206,7 @@ class Worker:
         if claimed:
             self._held.update((running.record.exec_id, running) for running in claimed)
         if turn.claim is not None:
-            self._filled = len(claimed) == turn.room >= SHARED_MIN and not self._ledger.store.one_writer
+            self._filled = len(claimed) == turn.room >= BACKLOG_MIN and not self._ledger.store.one_writer
         self._pause_for(turn.outage)
         return claimed
 
@@ -215,13 +219,22 @@ class Worker:
         self._effects.give([running for running in self._ended if running.stages])
         self._ended = [running for running in self._ended if not running.stages]
 
-    def _share(self, room: int) -> int:
-        """Give one half of a turn to a second connection, if that is free; return how many to claim here."""
-        if self._second is None:
-            from holdfast.engine.worker.second import SecondConnection  # noqa: PLC0415 - only with a backlog
+    def _give_turn(self, room: int) -> None:
+        """Let another connection write what has ended and claim more, so that handlers run here meanwhile.
 
-            self._second = SecondConnection(self._ledger, self.wake)
-        return self._second.share(self._ended, room, self._lease)
+        If none is free, or the claim would be small, wait for one. A handler that ends does not end the wait.
+        """
+        if self._turns is None:
+            from holdfast.engine.worker.second import TurnConnections  # noqa: PLC0415 - only with a backlog
+
+            self._turns = TurnConnections(self._ledger, self.wake)
+        room = min(room, self._batch_max)
+        if (room >= BACKLOG_MIN or not self._turns.turns) and self._turns.give(self._turn(room)):
+            self._ended = []
+            return
+        self._lingering = True
+        self._bell.sleep(LINGER_S, lambda: self._woken)
+        self._lingering = False
 
     def _pause_for(self, outage: Exception | None) -> None:
         if outage is None:
@@ -282,10 +295,10 @@ class Worker:
         if woken:
             self._woken = False  # before the look: a call of `wake` from here on leads to another one
             self._due_at = self._ledger.store.now()
-        if self._second and (turn := self._second.take()):
+        for turn in self._turns.take() if self._turns else ():
             self._start(self._settle(turn))
-        if self._effects and (turn := self._effects.take()):
-            self._settle(turn)
+        if self._effects and (written := self._effects.take()):
+            self._settle(written)
         n, seconds = 0, 0.0
         for _ in range(len(self._done)):
             running = self._done.popleft()
@@ -309,8 +322,8 @@ class Worker:
         stalled = sum([running.taken_at is not None and running.taken_at < late for running in oldest])
         if self._effects and len(self._effects.ended) > self._batch_max:
             return 0  # what they wait for must not fill the memory
-        elsewhere = self._second.room if self._second else 0
-        return max(0, self._pace.hold(stalled, shared=self._second is not None) - len(self._held) - elsewhere)
+        elsewhere = self._turns.room if self._turns else 0
+        return max(0, self._pace.hold(stalled, shared=self._turns is not None) - len(self._held) - elsewhere)
 
     def _lease(self, n: int) -> Lease:
         return Lease(
@@ -388,7 +401,7 @@ class Worker:
     def _close_slots(self) -> None:
         for some in self._slots:
             some.close()
-        for each in (self._second, self._effects):
+        for each in (self._turns, self._effects):
             if each:
                 each.close()
 
@@ -405,8 +418,8 @@ class Worker:
 
     def _drain(self) -> None:
         """Wait for what runs, up to `drain_s`, then give the rest back, excused."""
-        if self._second:
-            self._second.close()
+        if self._turns:
+            self._turns.close()
             self._gather(0.0)
         for running in self.held():
             running.worker_stopping = True
