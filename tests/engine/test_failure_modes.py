@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +33,7 @@ from holdfast.engine.worker.no_progress import NO_PROGRESS, signature
 from holdfast.governance.grants import permission
 from holdfast.governance.releases import release
 from holdfast.nodd.notices import wal_id
-from holdfast.store import connect
+from holdfast.store import Transaction, connect
 from holdfast.store.effects import staged
 from holdfast.store.reinstall import rewrite_enforcement
 from holdfast.store.verbs import gate
@@ -240,8 +240,12 @@ def test_fm_005_what_a_remote_side_sends_is_kept_up_to_a_limit_and_beyond_it_the
 
 @pytest.mark.req("M-20", "M-12", "M-11")
 def test_fm_006_without_the_inclusive_bound_one_more_gets_in(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = gate.limits
-    monkeypatch.setattr(gate, "limits", lambda reading: {queue: n + 1 for queue, n in real(reading).items()})
+    real = gate._refuse_beyond
+
+    def one_too_many(transaction: Transaction, wanted: Mapping[str, int], limited: Mapping[str, int]) -> None:
+        real(transaction, wanted, {queue: n + 1 for queue, n in limited.items()})
+
+    monkeypatch.setattr(gate, "_refuse_beyond", one_too_many)
     ledger.limit("default", 3)
     for _ in range(4):
         assert ledger.submit("noop", {}).is_new

@@ -1,8 +1,9 @@
-"""What PostgreSQL writes with one statement that commits itself: one round trip instead of three or four.
+"""What PostgreSQL writes without BEGIN and COMMIT, by statements that commit themselves: one round trip, not four.
 
 Invariants: only a lone submit, a lone claim, and a turn of a worker (plain ends, or these and the next claim) are
-written so; an end that the statement did not write is written again, and then decided, in a transaction; nothing that
-is planned to happen between a statement and COMMIT is left out, because then nothing is written here.
+written so, a turn by two statements that are sent and commit together; an end that was not written is written again,
+and then decided, in a transaction; nothing that is planned to happen between a statement and COMMIT is left out,
+because then nothing is written here.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Write(Protocol):
 
 
 def write_at_once(tasks: Sequence[Task[Any]], store: Store[Any], write: Write) -> Sequence[Task[Any]]:
-    """Write these tasks if one statement can; return those that are still to be written."""
+    """Write these tasks if one round trip can; return those that are still to be written."""
     if store.limited or store.fair:
         return tasks  # here a claim takes several statements
     if len(tasks) == 1 and (isinstance(tasks[0], ClaimTask) or _is_plain_submit(tasks[0], store)):

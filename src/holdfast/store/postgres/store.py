@@ -49,7 +49,6 @@ from holdfast.store.postgres.session import (
     use_no_session,
     use_session,
 )
-from holdfast.store.postgres.turn import TURN, turn_text
 from holdfast.store.postgres.watch import ListenWatch
 from holdfast.store.requests import Effect
 from holdfast.store.statements import statements
@@ -84,7 +83,7 @@ class PostgresStore(PostgresSchema):
 
     @contextmanager
     def alone(self) -> Iterator[Transaction]:
-        """Yield a transaction whose one statement commits itself: one round trip instead of three."""
+        """Yield a transaction whose one statement, or two sent together, commits itself: one round trip, not three."""
         if self.pooled:  # what the statement needs must be set in its transaction
             with self.transaction() as transaction:
                 yield transaction
@@ -150,6 +149,28 @@ class PostgresStore(PostgresSchema):
         finally:
             if not connection.closed:
                 connection.autocommit = False
+
+    def run_together(self, session: Transaction, *named: tuple[str, Params]) -> list[list[tuple[Any, ...]]]:
+        """Run named statements one after the other, and return the rows of each.
+
+        If they commit themselves, they are sent together and commit together: one round trip. Each sees what was
+        committed before it began, the second one more than the first.
+        """
+        if self.pooled or session.is_open or not psycopg.Pipeline.is_supported():
+            return [session.run(name, **params) for name, params in named]
+        connection = session.connection
+        connection.autocommit = True
+        try:
+            with connection.pipeline():
+                cursors = [self._sent(connection, name, params) for name, params in named]
+            return [cursor.fetchall() for cursor in cursors]
+        finally:
+            if not connection.closed:
+                connection.autocommit = False
+
+    def _sent(self, connection: LedgerConnection, name: str, params: Params) -> psycopg.Cursor[tuple[Any, ...]]:
+        [text] = self._statements[name]
+        return connection.cursor().execute(text, params)
 
     def insert_job(self, connection: LedgerConnection, params: Params) -> list[tuple[int]]:
         """Run the statement that submits one job, and commit it; return its id, or no row if its key is in use."""
@@ -377,8 +398,7 @@ def _numbered(prefix: str) -> tuple[str, list[str]]:
 @cache
 def _qualified_statements(prefix: str) -> dict[str, tuple[str, ...]]:
     """Return the statements with the schema before each table: a borrowed connection may have another search_path."""
-    own = {**statements("postgres"), TURN: (turn_text(statements("postgres")),)}
     return {
         name: tuple(_TABLE.sub(lambda table: prefix + table[0], pyformat(text)) for text in texts)
-        for name, texts in own.items()
+        for name, texts in statements("postgres").items()
     }

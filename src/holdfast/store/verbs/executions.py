@@ -6,7 +6,7 @@ they move in one write; a write that changes zero rows is a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -69,14 +69,16 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         return won if won or limited else self._session.slots.claim_these(job_ids, lease)
 
     def _lease(self, statement: str, lease: Lease, **which: object) -> list[Attempt]:
-        return self._attempts(self._claim(statement, lease, **which), lease)
+        return self._attempts(self._claim(self._run, statement, lease, **which), lease)
 
-    def _claim(self, statement: str, lease: Lease, **which: object) -> list[tuple[Any, ...]]:
+    def _claim(
+        self, run: Callable[..., list[tuple[Any, ...]]], statement: str, lease: Lease, **which: object
+    ) -> list[tuple[Any, ...]]:
         path = JOB.path("claim", JobState.PENDING)
         begun = EXECUTION.path("begin" if lease.begin else "lease", None)
         until, own = self._store.lease_until, lease.seconds_by_operation
         signature = self._signature(lease.owner, None)
-        rows = self._run(
+        rows = run(
             statement,
             state=path.target,
             edges=len(path.edges),
