@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -21,7 +21,7 @@ from holdfast.engine.world import World
 from holdfast.store import Lease
 from holdfast.store.postgres.watch import ListenWatch
 from holdfast.testing import VirtualClock
-from tests.engine.working import eventually, working
+from tests.engine.working import PATIENCE_S, eventually, working
 
 OWNER = "worker-of-the-test"
 
@@ -66,11 +66,19 @@ class Spied:
             commit(connection)
 
         monkeypatch.setattr(store, "run", running)
+        if not store.one_writer:
+            sent = store._sent
+
+            def sending(connection: Any, name: str, params: Any) -> Any:
+                self.statements.append(name)
+                return sent(connection, name, params)
+
+            monkeypatch.setattr(store, "_sent", sending)
         monkeypatch.setattr(store, "_commit", committing)
 
 
 @pytest.mark.parametrize("room", [0, 2])
-def test_ends_and_the_next_claim_are_one_statement_or_one_transaction(
+def test_ends_and_the_next_claim_are_one_round_trip_or_one_transaction(
     ledger: Ledger, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.submit_many([{"operation": "noop"}] * 5)
@@ -82,7 +90,8 @@ def test_ends_and_the_next_claim_are_one_statement_or_one_transaction(
     if ledger.store.one_writer:
         assert spied.transactions == 1
     else:
-        assert (spied.statements, spied.transactions) == (["turn" if room else "complete_jobs"], 0)
+        assert spied.statements == (["complete_jobs", "claim_jobs"] if room else ["complete_jobs"])
+        assert spied.transactions == 0
     assert [ledger.job(job_id).state for job_id in (1, 2, 3)] == [JobState.SUCCEEDED] * 3
 
 
@@ -128,27 +137,48 @@ def test_a_ledger_with_limits_claims_by_a_statement_of_its_own(ledger: Ledger, m
     spied = Spied(ledger, monkeypatch)
     answers, claimed = turn(ledger, first, 1)
     assert (len(answers), len(claimed), spied.transactions) == (2, 1, 1)
-    assert "turn" not in spied.statements
+    assert "claim_jobs" not in spied.statements
+
+
+@contextmanager
+def blocked_turn(ledger: Ledger, ended: Sequence[Attempt], other: Any) -> Iterator[list[Any]]:
+    """Begin a turn that claims one job, and whose end waits for `other` until the block ends; yield its answers."""
+    answered: list[Any] = []
+    thread = threading.Thread(target=lambda: answered.append(turn(ledger, ended, 1)))
+    with other.transaction():
+        other.execute("SELECT FROM holdfast_jobs WHERE job_id = 1 FOR UPDATE")
+        thread.start()
+        eventually(lambda: other.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall())
+        yield answered
+    thread.join(PATIENCE_S)
 
 
 def test_nothing_is_claimed_while_an_end_waits_for_a_lock(new_postgres_ledger: str) -> None:
     with Ledger(new_postgres_ledger) as ledger, psycopg.connect(new_postgres_ledger, autocommit=True) as other:
         ledger.submit_many([{"operation": "noop"}] * 2)
-        [first] = claim(ledger, 1)
-        with other.transaction():
-            other.execute("SELECT FROM holdfast_jobs WHERE job_id = 1 FOR UPDATE")
-            answered: list[Any] = []
-            thread = threading.Thread(target=lambda: answered.append(turn(ledger, [first], 1)))
-            thread.start()
-            waiting = "SELECT 1 FROM pg_locks WHERE NOT granted"
-            until = time.monotonic() + 30
-            while not other.execute(waiting).fetchall() and time.monotonic() < until:
-                time.sleep(0.01)
+        first = claim(ledger, 1)
+        with blocked_turn(ledger, first, other) as answered:
             free = other.execute("SELECT job_id FROM holdfast_jobs WHERE job_id = 2 FOR UPDATE SKIP LOCKED").fetchall()
-        thread.join(30)
         assert free == [(2,)]
         [(answers, _)] = answered
         assert isinstance(answers[0], Move)
+
+
+def test_a_turn_does_not_lock_what_another_worker_has_claimed_since_it_began(new_postgres_ledger: str) -> None:
+    with (
+        Ledger(new_postgres_ledger) as ledger,
+        Ledger(new_postgres_ledger) as elsewhere,
+        psycopg.connect(new_postgres_ledger, autocommit=True) as other,
+    ):
+        ledger.submit_many([{"operation": "noop"}] * 3)
+        first = claim(ledger, 1)
+        with blocked_turn(ledger, first, other) as answered:
+            [taken] = claim(elsewhere, 1, owner="another-worker")
+        [(answers, [claimed])] = answered
+        assert isinstance(answers[0], Move)
+        assert (taken.job_id, claimed.job_id) == (2, 3)
+        # A row keeps the transaction that has locked it last: here that is the one that has claimed it.
+        assert other.execute("SELECT xmax = xmin FROM holdfast_jobs WHERE job_id = 2").fetchall() == [(True,)]
 
 
 def test_a_worker_that_never_sleeps_reads_announcements(

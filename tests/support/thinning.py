@@ -1,8 +1,8 @@
 """Which cases of long tables run on PostgreSQL in `make test`; `make prove` runs all of them.
 
 Invariants: every case runs on SQLite; a test that runs on both databases runs on PostgreSQL with at least its first
-case, except in the files of `TABLES`, which are tables of corruptions of one ledger; the tests of `store` and of
-`enforcement`, which are about the databases themselves, and those that a named fault lists are not thinned.
+case, except in the files of `TABLES`, which are tables of corruptions of one ledger; the tests of `store`, of `engine`
+and of `enforcement`, where the databases differ most, and those that a named fault lists are not thinned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TABLES = {
     "nodd/test_checking_corruptions.py": 4,
 }
 # The first case of each test of these folders, and one in three of its other cases.
-FOLDERS = frozenset({"audit", "cli", "compat", "engine", "governance", "nodd"})
+FOLDERS = frozenset({"audit", "cli", "compat", "governance", "nodd"})
 OTHERS = 3
 # Files with tests that a named fault lists: tests/faults/test_catalogue.py compares.
 WHOLE = frozenset(
@@ -31,9 +31,6 @@ WHOLE = frozenset(
         "audit/test_repair_left.py",
         "audit/test_repair_records.py",
         "audit/test_seals.py",
-        "engine/test_committer.py",
-        "engine/test_error_messages.py",
-        "engine/test_execution.py",
         "governance/test_leases.py",
     }
 )
