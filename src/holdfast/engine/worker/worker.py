@@ -206,7 +206,8 @@ class Worker:
         if claimed:
             self._held.update((running.record.exec_id, running) for running in claimed)
         if turn.claim is not None:
-            self._filled = len(claimed) == turn.room >= BACKLOG_MIN and not self._ledger.store.one_writer
+            several = self._executor != "inline" and not self._ledger.store.one_writer  # threads, and writers
+            self._filled = several and len(claimed) == turn.room >= BACKLOG_MIN
         self._pause_for(turn.outage)
         return claimed
 
