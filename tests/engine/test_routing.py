@@ -397,6 +397,7 @@ def test_a_fleet_is_upgraded_while_it_runs(forks: ForkServer, ledger_url: str, t
         # Now one worker supports 1.x, and one does not.
         middle.append(worker("2.0.0"))
         wait_until(lambda: len(done(ledger)) == 4 * JOBS, 40, "all is done", lambda: (forks.log, len(done(ledger))))
+        wait_until(lambda: len(noted(notes)) == 4, 40, "the last worker can be stopped")
         for each in middle:
             each.signal(signal.SIGTERM)
             assert each.wait(30) == 0, forks.log
