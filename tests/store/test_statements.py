@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast.store
+from holdfast.store import create_store
 from holdfast.store.columns import MORE_COLUMNS
 from holdfast.store.migrations import migrations
 from holdfast.store.postgres.idioms import pyformat
@@ -103,3 +104,12 @@ def test_every_statement_is_used() -> None:
 )
 def test_placeholders_become_psycopgs(written: str, sent: str) -> None:
     assert pyformat(written) == sent
+
+
+def test_running_jobs_are_read_by_their_leases_on_sqlite(tmp_path: Path) -> None:
+    """Of all jobs, few run: a walk by id would read those that have ended too."""
+    [sql] = statements("sqlite")["list_running_jobs"]
+    params = {"state": "running", "operation": None, "queue": None, "client": None, "before": None, "n": 10}
+    with create_store(str(tmp_path / "ledger.db")) as store, store.transaction() as transaction:
+        plan = [row[3] for row in transaction.connection.execute(f"EXPLAIN QUERY PLAN {sql}", params)]
+    assert plan[0] == "SEARCH j USING INDEX holdfast_jobs_leased (lease_expires_at>?)"

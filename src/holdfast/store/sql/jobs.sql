@@ -17,13 +17,13 @@ SELECT {job_columns} FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.j
  ORDER BY j.job_id DESC LIMIT :n;
 
 -- name: list_running_jobs
--- All running jobs are sorted: no more than the workers hold.
+-- All running jobs are sorted: no more than the workers hold. The sign keeps SQLite from walking all jobs by their ids.
 SELECT {job_columns} FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.lease_expires_at IS NOT NULL AND j.state = :state
    AND (CAST(:operation AS text) IS NULL OR j.operation = :operation)
    AND (CAST(:queue AS text) IS NULL OR j.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
-   AND j.job_id < coalesce(CAST(:before AS bigint), 9223372036854775807)
- ORDER BY j.job_id DESC LIMIT :n;
+   AND +j.job_id < coalesce(CAST(:before AS bigint), 9223372036854775807)
+ ORDER BY +j.job_id DESC LIMIT :n;
 
 -- name: job_states
 SELECT j.job_id, j.state FROM {each}(:rows) r {ordered} JOIN holdfast_jobs j ON j.job_id = r.{number};
