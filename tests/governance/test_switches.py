@@ -259,7 +259,7 @@ def test_a_working_worker_obeys_from_the_next_claim_on_and_does_not_spin(
             receipts = [ledger.submit(quick.call()) for _ in range(3)]
             monkeypatch.setattr(Ledger, "perform_tasks", counted)
             threading.Event().wait(1.5)
-            assert claims < 10  # it sleeps, though jobs of its queue are due
+            assert claims < 50  # it sleeps, though jobs of its queue are due: one that spins makes hundreds
             assert {ledger.job(receipt.job_id).attempts for receipt in receipts} == {0}
             lift(ledger.store, "operation:quick", **THROWER)
             eventually(lambda: {ledger.job(r.job_id).state for r in receipts} == {JobState.SUCCEEDED})
