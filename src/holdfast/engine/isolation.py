@@ -97,7 +97,7 @@ class Isolation:
         """
         rest = [task for task in tasks if _effects(task)]
         claims = [task for task in tasks if rest and isinstance(task, ClaimTask)]
-        plain = [task for task in tasks if task not in rest and task not in claims]
+        plain = [task for task in tasks if not _effects(task) and not (rest and isinstance(task, ClaimTask))]
         if rest and len(plain) > 1:
             try:
                 not_begun = self._write(plain, partial(write_sets, plain))

@@ -348,7 +348,7 @@ class Ledger:
 
     def second_committer(self) -> Committer:
         """Return a committer beside the one of `perform_tasks`: what the two write is not gathered."""
-        from holdfast.engine.worker.second import Twin  # noqa: PLC0415 - only in a worker that has so much to write
+        from holdfast.engine.worker.connections import Twin  # noqa: PLC0415 - only in a worker that has so much to write
 
         return Twin(self._in_use().committer)
 

@@ -37,7 +37,7 @@ from holdfast.store import Lease
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
     from holdfast.engine.upkeep.duties import Duty, Periods
-    from holdfast.engine.worker.second import EffectConnection, TurnConnections
+    from holdfast.engine.worker.connections import EffectConnection, TurnConnections
     from holdfast.engine.worker.some_slots import Slots
     from holdfast.store.watch import Watch
 
@@ -214,7 +214,7 @@ class Worker:
     def _give_effects(self) -> None:
         """Give the ends with effects to a connection of their own: they may wait for a lock on a table of the user."""
         if self._effects is None:
-            from holdfast.engine.worker.second import EffectConnection  # noqa: PLC0415 - many handlers stage none
+            from holdfast.engine.worker.connections import EffectConnection  # noqa: PLC0415 - many handlers stage none
 
             self._effects = EffectConnection(self._ledger, self.wake)
         self._effects.give([running for running in self._ended if running.stages])
@@ -226,7 +226,7 @@ class Worker:
         If none is free, or the claim would be small, wait for one. A handler that ends does not end the wait.
         """
         if self._turns is None:
-            from holdfast.engine.worker.second import TurnConnections  # noqa: PLC0415 - only with a backlog
+            from holdfast.engine.worker.connections import TurnConnections  # noqa: PLC0415 - only with a backlog
 
             self._turns = TurnConnections(self._ledger, self.wake)
         room = min(room, self._batch_max)

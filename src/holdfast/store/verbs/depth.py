@@ -40,10 +40,8 @@ class DepthWrites(SlotWrites):
 
         Until this transaction ends, no other one looks at the depth of a queue that parks.
         """
-        if (
-            not self._session.is_open
-        ):  # a submit whose statement commits itself, on PostgreSQL: this begins a transaction
-            self._session.execute("SELECT 1")
+        if not self._session.is_open:
+            self._session.execute("SELECT 1")  # begins a transaction: a lone submit on PostgreSQL has none
         now, rules = self._lock(), self.rules()
         names = rules.keys() & {DEPTH + queue for queue in queues}
         known = Room(rules, now)
