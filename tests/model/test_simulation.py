@@ -37,7 +37,7 @@ def kind(url: str) -> str:
 @pytest.mark.req("W-15", "M-19")
 def test_every_promise_is_kept(ledger_url: str) -> None:
     report = simulate(ledger_url, range(SEEDS[kind(ledger_url)]))
-    assert report.deaths.total() > SEEDS[kind(ledger_url)]
+    assert report.crashes.total() > SEEDS[kind(ledger_url)]
     assert set(report.faults) == {*FAULTS, "ConcurrentClients"}
     assert report.faults["ConcurrentClients"] > 0
     with open_store(ledger_url) as store:
@@ -50,7 +50,7 @@ def test_every_promise_is_kept(ledger_url: str) -> None:
 def test_every_promise_is_kept_many_times(ledger_url: str) -> None:
     """Every crash point is reached by a crash, so no point is left untested."""
     report = simulate(ledger_url, range(SEEDS_SLOW[kind(ledger_url)]))
-    assert set(report.deaths) == {*POINTS, "rest"}
+    assert set(report.crashes) == {*POINTS, "rest"}
     assert all(report.faults.values())
 
 

@@ -151,7 +151,7 @@ def _simulated(seeds: Sequence[int], *, story: bool) -> None:
             sys.exit(str(broken))
     if story:
         sys.stdout.write("".join(f"{line}\n" for line in report.story))
-    sys.stdout.write(f"{len(seeds)} seeds, {report.deaths.total()} crashes: every promise was kept\n")
+    sys.stdout.write(f"{len(seeds)} seeds, {report.crashes.total()} crashes: every promise was kept\n")
 
 
 def _expectation(expected: Outcome) -> str:

@@ -11,12 +11,10 @@ every time, because each step has its own random numbers; nothing is written to 
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
 from pathlib import Path
 from random import Random
 
@@ -27,14 +25,8 @@ from holdfast.core.errors import IdempotencyConflictError, InputError
 from holdfast.core.machines import JobState
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call
-from holdfast.engine.tasks import ClaimTask
-from holdfast.engine.worker.async_slots import run_async
-from holdfast.engine.worker.attempt import HeldAttempt
-from holdfast.engine.worker.reaper import recover
-from holdfast.engine.worker.unsuccessful import refused
-from holdfast.engine.world import Crash, World
-from holdfast.model.processes import DEATH, LEASE_S, SimulatedFleet, SimulatedProcess
-from holdfast.store import Lease
+from holdfast.engine.world import World
+from holdfast.model.processes import LEASE_S, SimulatedFleet, SimulatedProcess
 from holdfast.testing import VirtualClock
 
 STEPS = 60
@@ -162,8 +154,6 @@ class _Run(SimulatedFleet):
         super().__init__(VirtualClock(), schedule.seed)
         self._app, self._url, self._calls, self._schedule, self._promise = app, url, calls, schedule, promise
         self._answered: dict[tuple[str, str], int] = {}
-        self._story: list[str] = []
-        self._crashes = Counter[str]()
         self._processes = [self._start_process() for _ in range(PROCESSES)]
 
     def carried_out(self) -> SimulatedRun:
@@ -172,7 +162,9 @@ class _Run(SimulatedFleet):
             try:
                 for number in range(self._schedule.steps):
                     if number not in self._schedule.left_out:
-                        self._step(number)
+                        # Each step has its own numbers: a step that is left out does not change what others draw.
+                        self._chance = Random(f"{self._schedule.seed}/{number}")  # noqa: S311 - as in SimulatedFleet
+                        self._step(self._chance.choice(self._processes), ACTIONS, number)
                 self._settle()
                 self._check()
             except _BrokenError as error:
@@ -183,28 +175,16 @@ class _Run(SimulatedFleet):
                 for process in self._processes:
                     process.ledger.close()
         return SimulatedRun(
-            schedule=self._schedule, broken=broken, story=tuple(self._story), crashes=dict(self._crashes), jobs=jobs
+            schedule=self._schedule, broken=broken, story=tuple(self.story), crashes=dict(self.crashes), jobs=jobs
         )
 
     # -- steps --------------------------------------------------------------------------------------------------------
-
-    def _step(self, number: int) -> None:
-        # Each step has its own numbers: a step that is left out changes nothing in what the others draw.
-        self._chance = Random(f"{self._schedule.seed}/{number}")  # noqa: S311 - as in SimulatedFleet
-        process = self._processes[self._chance.randrange(PROCESSES)]
-        [action] = self._chance.choices(tuple(ACTIONS), tuple(ACTIONS.values()))
-        try:
-            getattr(self, f"_{action}")(process)
-        except Crash as crash:
-            self._tell(process, f"crashes at {crash.point}", number)
-            self._crashes[crash.point] += 1
-            self._replace(process)
 
     def _submit(self, process: SimulatedProcess) -> None:
         number = self._chance.randrange(len(self._calls))
         call = self._calls[number]
         keyed = call if call.key else call.keyed("simulation", f"call-{number}")
-        self._tell(process, f"submits {keyed.operation} {keyed.client}/{keyed.key}")
+        self._record(process, f"submits {keyed.operation} {keyed.client}/{keyed.key}")
         try:
             receipt = process.ledger.submit(keyed)
         except IdempotencyConflictError:
@@ -213,67 +193,10 @@ class _Run(SimulatedFleet):
         if self._answered.setdefault(pair, receipt.job_id) != receipt.job_id:
             raise _BrokenError(f"one key, one job: {pair} was answered with {receipt.job_id} and another job")
 
-    def _claim(self, process: SimulatedProcess, n: int = 2) -> None:
-        queues = tuple(sorted({op.declared.queue for op in process.ledger.operations}))
-        task = ClaimTask(Lease(owner=process.name, seconds=LEASE_S, n=n, queues=queues))
-        process.ledger.perform_tasks([task])
-        won = [HeldAttempt(process.ledger, attempt) for attempt in task.result()]
-        process.held += won
-        if won:
-            self._tell(process, f"claims {[held.job.job_id for held in won]}")
-
-    def _run(self, process: SimulatedProcess) -> None:
-        waiting = [held for held in process.held if not held.ended]
-        if waiting:
-            held = waiting[self._chance.randrange(len(waiting))]
-            if held.is_async:
-                asyncio.run(run_async(held))
-            else:
-                held.run()
-            self._tell(process, f"runs {held.job.operation} {held.job.job_id}")
-
-    def _finish(self, process: SimulatedProcess) -> None:
-        ended = [held for held in process.held if held.ended]
-        tasks = [held.task for held in ended if held.task is not None]
-        if tasks:
-            process.ledger.perform_tasks(tasks)
-        for held in ended:
-            task = held.task
-            if task is not None and task.error is not None and refused(held, task.error):
-                continue
-            self._tell(process, f"ends {held.job.job_id}")
-            process.held.remove(held)
-
-    def _beat(self, process: SimulatedProcess) -> None:
-        leases = [(held.record.execution, LEASE_S) for held in process.held]
-        if not leases:
-            return
-        at = process.ledger.store.now()
-        kept = process.ledger.perform(lambda transaction: transaction.executions.extend_leases(leases))
-        for held in process.held:
-            if held.record.execution.exec_id in kept:
-                held.extended(at + timedelta(seconds=LEASE_S))
-        self._tell(process, f"extends {len(kept)} of {len(leases)} leases")
-
-    def _recover(self, process: SimulatedProcess) -> None:
-        found = recover(process.ledger, actor=process.name).job_ids
-        if found:
-            self._tell(process, f"recovers {list(found)}")
-
-    def _time(self, process: SimulatedProcess) -> None:
-        seconds = self._chance.choice((0.1, 1.0, LEASE_S / 2, LEASE_S + 1))
-        self._clock.advance(seconds)
-        self._tell(process, f"waits {seconds:g} s")
-
     def _jump(self, process: SimulatedProcess) -> None:
         seconds = self._chance.choice(JUMPS_S)
         self._clock.jump_to(self._clock.after(seconds))
-        self._tell(process, f"sees the clock jump by {seconds:g} s")
-
-    def _crash(self, process: SimulatedProcess) -> None:
-        self._tell(process, "crashes")
-        self._crashes["rest"] += 1
-        self._replace(process)
+        self._record(process, f"sees the clock jump by {seconds:g} s")
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
@@ -281,33 +204,19 @@ class _Run(SimulatedFleet):
         return Ledger(self._url, self._app.operations, world=world)
 
     def _reach(self, point: str) -> None:
-        if not self._deadly:
-            return
-        if self._chance.random() < SLOW:
+        if self._may_crash and self._chance.random() < SLOW:
             self._clock.advance(self._chance.choice((0.5, LEASE_S + 1)))  # the disk is slow
-        if self._chance.random() < DEATH:
-            raise Crash(point)
-
-    def _tell(self, process: SimulatedProcess, what: str, number: int | None = None) -> None:
-        step = "" if number is None else f" (step {number})"
-        self._story.append(f"{self._clock.monotonic():>9.1f} {process.name:<11} {what}{step}")
+        super()._reach(point)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Replace all processes, and go on without faults until no job is pending or running."""
-        self._deadly = False
         self._chance = Random(f"{self._schedule.seed}/end")  # noqa: S311 - as in SimulatedFleet
-        for process in list(self._processes):
-            self._replace(process)
+        self._replace_all()
         for number in range(1, ROUNDS_MAX + 1):
             self._clock.advance(LEASE_S * 4 * number)  # longer and longer: a retry may be due in a week
-            for process in self._processes:
-                self._recover(process)
-                self._claim(process, n=100)
-                while process.held:
-                    self._run(process)
-                    self._finish(process)
+            self._work_off()
             if not self._open():
                 return
         raise _BrokenError(f"every job ends: after {ROUNDS_MAX} rounds {self._open()} are pending or running")

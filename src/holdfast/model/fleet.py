@@ -21,6 +21,7 @@ from holdfast.core.decide import Move
 from holdfast.core.journal import Ruling
 from holdfast.core.machines import COMMITTED, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import RULED_EDGES, project
+from holdfast.model import rules
 from holdfast.model.checker import Model, Promise
 from holdfast.model.rules import Budget, Guard, Plan, Try, Work, at, judged, matches, moved, planned, tried, unguarded
 
@@ -139,10 +140,8 @@ class Fleet(NamedTuple):
 
     def model(self) -> Model[State]:
         """Return the model to explore."""
-        birth = judged(None, None, self.budget, commands.Submit(), NOW)
-        assert isinstance(birth, Move)  # noqa: S101  # a first submit is never refused
         crews = tuple((IDLE,) * number for number in (self.workers, self.reapers, self.operators))
-        job = _case(work=moved(birth, None), tries=(), effects=(), rulings=(), released=0, faults=())
+        job = _case(work=rules.submitted(self.budget), tries=(), effects=(), rulings=(), released=0, faults=())
         return Model(
             initial=State((job,) * self.jobs, crews),
             steps=partial(_steps, tuple(cache(partial(act, self)) for act in (_worker, _reaper, _operator))),

@@ -16,7 +16,7 @@ from holdfast.core import commands, governed
 from holdfast.core.decide import Move
 from holdfast.core.machines import JobState
 from holdfast.model.checker import Model, Promise
-from holdfast.model.rules import Budget, Work, at, judged, moved, tried, with_at
+from holdfast.model.rules import Budget, Work, at, judged, moved, submitted, tried, with_at
 
 NOW = 0
 BUDGET = Budget(1, 1)
@@ -93,10 +93,8 @@ class Flow(NamedTuple):
 
     def model(self) -> Model[State]:
         """Return the model to explore."""
-        birth = judged(None, None, BUDGET, commands.Submit(), NOW)
-        assert isinstance(birth, Move)  # noqa: S101  # a first submit is never refused
         late = self.flaw in (Flaw.APART, Flaw.AT_THE_END)
-        parents = (Parent(moved(birth, None)),) * self.parents
+        parents = (Parent(submitted(BUDGET)),) * self.parents
         follower = Follower(0 if late else 1, not late, JobState.PENDING)
         return Model(
             initial=State(parents, follower, 0, (None,) * self.lookers, self.rulings),

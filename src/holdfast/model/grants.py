@@ -14,7 +14,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from holdfast.core.authority import Rejected, judge
-from holdfast.core.commands import Quarantine, Submit
+from holdfast.core.commands import Quarantine
 from holdfast.core.decide import Move, decide
 from holdfast.core.governed import GrantEvent, Release
 from holdfast.core.machines import GRANT, GrantState, JobState
@@ -32,6 +32,7 @@ from holdfast.model.rules import (
     planned,
     release_of,
     stamped,
+    submitted,
     with_at,
 )
 
@@ -107,9 +108,7 @@ class Grants(NamedTuple):
 
     def model(self) -> Model[State]:
         """Return the model to explore."""
-        birth = judged(None, None, BUDGET, Submit(), NOW)
-        assert isinstance(birth, Move)  # noqa: S101  # a first submit is never refused
-        [(_, job)] = _quarantined(moved(birth, None))
+        [(_, job)] = _quarantined(submitted(BUDGET))
         return Model(
             initial=State((job,) * self.jobs, (), (IDLE,) * self.runners, (IDLE,) * self.clerks, ()),
             steps=partial(_steps, self),

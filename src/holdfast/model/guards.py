@@ -30,6 +30,7 @@ from holdfast.core.machines import (
     SwitchState,
     ValueState,
 )
+from holdfast.model import rules
 from holdfast.model.checker import Model
 from holdfast.model.rules import Budget, Paper, Try, Work, at, grant_of, judged, moved, stamped, tried, with_at
 
@@ -176,10 +177,8 @@ class JobGuards(NamedTuple):
     def model(self) -> Model[JobRows]:
         """Return the model to explore."""
         budget = Budget(self.max_attempts, self.replay_attempts)
-        birth = judged(None, None, budget, commands.Submit(), NOW)
-        assert isinstance(birth, Move)  # noqa: S101  # there is no job that could refuse it
         return Model(
-            initial=JobRows(moved(birth, None), (), budget, (0,) * self.workers, 0, ()),
+            initial=JobRows(rules.submitted(budget), (), budget, (0,) * self.workers, 0, ()),
             steps=partial(_job_steps, self),
             invariants={
                 ONE_OPEN: lambda state: (
@@ -364,10 +363,10 @@ def _used(state: GovernedRows) -> Iterator[GovernedRows]:
 def _governed(state: GovernedRows, grant_id: int | None) -> Iterator[tuple[str, GovernedRows]]:
     """Yield what an operator can do under a grant that the same write consumes, or without a grant."""
     if state.switch is not None:
-        switch = _made(Switch, switch_id=1, name="replay", state=SwitchState(state.switch.state), version=1)
+        switch = rules.record_of(Switch, switch_id=1, name="replay", state=SwitchState(state.switch.state), version=1)
         for after in _after(SWITCH, state.switch, decide(switch, governed.SwitchEvent("lift", grant_id), at(NOW))):
             yield "lift", state._replace(switch=after, slips=(*state.slips, *[LIFTED] * (grant_id is None)))
-    value = _made(RegistryValue, value_id=1, state=ValueState(state.value.state), version=1)
+    value = rules.record_of(RegistryValue, value_id=1, state=ValueState(state.value.state), version=1)
     for event in ("retire", "supersede"):
         for successor in (None, ("code", "2.0.0")):
             answer = decide(value, governed.ValueEvent(event, grant_id, successor), at(NOW))
@@ -381,9 +380,3 @@ def _after(machine: Machine, before: Record, answer: Answer) -> Iterator[Record]
     if isinstance(answer, Move):
         step = step_of(answer, machine.name)
         yield Record(step.target, before.version + step.edges)
-
-
-def _made(kind: type[Any], **given: object) -> object:
-    """Return a record with these fields, which are all that a rule reads; every other field is None."""
-    made: object = kind(**{**dict.fromkeys(kind.__struct_fields__), **given})
-    return made

@@ -13,21 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.core.commands import (
-    Cancel,
-    Claim,
-    Commit,
-    Complete,
-    Expire,
-    Fail,
-    Finish,
-    GiveBack,
-    Quarantine,
-    Replay,
-    Retry,
-    Start,
-    Submit,
-)
+from holdfast.core import commands
 from holdfast.core.decide import CANCELLED, REPLAY_REASONS, Move, Refused, decide
 from holdfast.core.machine import NOTHING
 from holdfast.core.machines import COMMITTED, EXEC_IDS, EXECUTION, JOB, MACHINES, REQUEST, ExecutionStatus, JobState
@@ -208,8 +194,8 @@ class RecordedHistory:
         self._require_uncommitted(row, row.target)
         if row.source != self.status:
             raise _WrongError("source", f"it starts at {row.source}, but the attempt is {self.status}")
-        commands = {"start": Start(attempt), "commit": Commit(attempt)}
-        self._decided(row, [commands[row.event]] if row.event in commands else [], None, row.target)
+        known = {"start": commands.Start(attempt), "commit": commands.Commit(attempt)}
+        self._decided(row, [known[row.event]] if row.event in known else [], None, row.target)
         self._end_status(row.target)
 
     def _take_move(self, row: Row) -> None:
@@ -275,10 +261,10 @@ class RecordedHistory:
         if self.status in COMMITTED:
             self.committed = self.attempts
 
-    def _decided(self, row: Row, commands: list[object], target: str | None, status: str | None) -> Move:
+    def _decided(self, row: Row, candidates: list[object], target: str | None, status: str | None) -> Move:
         """Return the move of the first command that `decide` answers with this row; raise _WrongError if none is."""
         refused: Refused | None = None
-        for command in commands:
+        for command in candidates:
             answer = decide(self._subject_of(command), command, at(NOW))
             if isinstance(answer, Refused):
                 refused = refused or answer
@@ -293,13 +279,13 @@ class RecordedHistory:
 
     def _subject_of(self, command: object) -> object:
         """Return the job or the attempt that a command is given, with a lease as the command needs it."""
-        if isinstance(command, Submit):
+        if isinstance(command, commands.Submit):
             return None
         work = Work(JobState(self.state or ""), self.version or 0, self.attempts, self.excused)
         job = msgspec.structs.replace(job_of(work, self.budget), job_id=self.subject, lost=self.lost)
         if self.state != JobState.RUNNING:
             return job
-        expired = isinstance(command, Expire | Finish)
+        expired = isinstance(command, commands.Expire | commands.Finish)
         made = Try(self.status or ExecutionStatus.LEASED, 1, self.attempts, BEFORE if expired else AFTER)
         execution = execution_of(made)
         if self.stop_requested:
@@ -336,21 +322,21 @@ class RecordedHistory:
 _TEXT = ("code", "message")
 _ENDS: dict[str, Callable[[int], list[object]]] = {
     # Of a running job. What ended an attempt is not in the row: any command that ends it so will do.
-    "succeed": lambda token: [Complete(token), Finish()],
-    "retry": lambda token: [Fail(token, *_TEXT, retry_at=at(NOW))],
-    "fail": lambda token: [Fail(token, *_TEXT), Expire(at(NOW)), Revoke(at(NOW), "reason")],
-    "quarantine": lambda token: [Fail(token, *_TEXT, permanent=True)],
-    "cancel": lambda token: [Fail(token, *_TEXT, permanent=True, quarantine_code=CANCELLED)],
-    "expire": lambda _token: [Expire(at(NOW))],
+    "succeed": lambda token: [commands.Complete(token), commands.Finish()],
+    "retry": lambda token: [commands.Fail(token, *_TEXT, retry_at=at(NOW))],
+    "fail": lambda token: [commands.Fail(token, *_TEXT), commands.Expire(at(NOW)), Revoke(at(NOW), "reason")],
+    "quarantine": lambda token: [commands.Fail(token, *_TEXT, permanent=True)],
+    "cancel": lambda token: [commands.Fail(token, *_TEXT, permanent=True, quarantine_code=CANCELLED)],
+    "expire": lambda _token: [commands.Expire(at(NOW))],
     "revoke": lambda _token: [Revoke(at(NOW), "reason")],
-    "give_back": lambda token: [GiveBack(token, at(NOW))],
+    "give_back": lambda token: [commands.GiveBack(token, at(NOW))],
 }
 _RULINGS: dict[str, list[object]] = {
-    "submit": [Submit()],
-    "retry": [Retry()],
-    "replay": [Replay(min(REPLAY_REASONS))],
-    "quarantine": [Quarantine("code")],
-    "cancel": [Cancel()],
+    "submit": [commands.Submit()],
+    "retry": [commands.Retry()],
+    "replay": [commands.Replay(min(REPLAY_REASONS))],
+    "quarantine": [commands.Quarantine("code")],
+    "cancel": [commands.Cancel()],
     "lapse": [Lapse(at(BEFORE))],
 }
 
@@ -358,7 +344,7 @@ _RULINGS: dict[str, list[object]] = {
 def _commands(row: Row) -> list[object]:
     """Return the commands that the row of a job may be the answer to."""
     if row.event == "claim":
-        return [Claim(begin=row.status_to == ExecutionStatus.IN_PROGRESS)]
+        return [commands.Claim(begin=row.status_to == ExecutionStatus.IN_PROGRESS)]
     if row.source == JobState.RUNNING:
         return _ENDS[row.event](row.attempt or 0) if row.event in _ENDS else []
     return _RULINGS.get(row.event, [])

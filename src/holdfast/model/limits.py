@@ -18,7 +18,7 @@ from holdfast.core.decide import Move
 from holdfast.core.limits import EVERY, KEY, QUEUE, Assignment, Candidate, Limit, Room, Rules, buckets_of, rule_of
 from holdfast.core.machines import JobState
 from holdfast.model.checker import Model, Promise
-from holdfast.model.rules import Budget, Try, Work, at, judged, moved, tried, with_at
+from holdfast.model.rules import Budget, Try, Work, at, judged, moved, submitted, tried, with_at
 
 NOW = 0
 BUDGET = Budget(2)
@@ -84,9 +84,7 @@ class Limits(NamedTuple):
 
     def model(self) -> Model[State]:
         """Return the model to explore."""
-        birth = judged(None, None, BUDGET, commands.Submit(), NOW)
-        assert isinstance(birth, Move)  # noqa: S101  # a first submit is never refused
-        jobs = (Case(moved(birth, None)),) * len(self.keys)
+        jobs = (Case(submitted(BUDGET)),) * len(self.keys)
         return Model(
             initial=State(jobs, frozenset(), (IDLE,) * self.workers, (self.queue, self.key), self.changes, over=False),
             steps=partial(_steps, self),

@@ -13,12 +13,12 @@ from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
-from holdfast.core.commands import Claim, Complete, Expire, Fail, Submit
+from holdfast.core.commands import Claim, Complete, Expire, Fail
 from holdfast.core.decide import Move
 from holdfast.core.entries import ENTRY_STATUS, EntryStatus
 from holdfast.core.machines import JobState
 from holdfast.model.checker import Model, Promise
-from holdfast.model.rules import Budget, Try, Work, at, judged, moved, tried, with_at
+from holdfast.model.rules import Budget, Try, Work, at, judged, moved, submitted, tried, with_at
 
 FAIR = frozenset({"apply", "claim", "complete", "expire", "fail", "mark", "recovered", "restart"})
 NOW, LATER = 1, 2  # a lease expires at LATER while its process lives, and at NOW after it has crashed
@@ -157,9 +157,8 @@ def _requested(log: Log, state: State) -> Iterator[tuple[str, State]]:
         known = next((entry for entry in state.entries if entry.key == key), None)
         for payload in range(log.payloads):
             if known is None or log.flaw is Flaw.KEY_NOT_LOOKED_UP:
-                birth = judged(None, None, log.budget, Submit(), NOW)
-                assert isinstance(birth, Move)  # noqa: S101  # a first submit is never refused
-                entry = Entry(key, payload, moved(birth, None), durable=log.flaw is not Flaw.ANSWER_BEFORE_WRITE)
+                durable = log.flaw is not Flaw.ANSWER_BEFORE_WRITE
+                entry = Entry(key, payload, submitted(log.budget), durable=durable)
                 after, action = sent._replace(entries=(*sent.entries, entry)), "append"
             elif known.payload == payload or log.flaw is Flaw.CONFLICT_NOT_SEEN:
                 after, action = sent, "append again"

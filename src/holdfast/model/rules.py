@@ -5,16 +5,17 @@ the guard of the store's write: the versions, the token and the lease must match
 is a small number; only the order of times matters.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache, lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.core.authority import Act, Wanted
+from holdfast.core.commands import Submit
 from holdfast.core.decide import Answer, Move, decide, step_of
 from holdfast.core.environments import PROD
 from holdfast.core.governed import Grant
@@ -115,6 +116,13 @@ def time_of(moment: datetime) -> int:
     return int((moment - _START).total_seconds())
 
 
+def submitted(budget: Budget) -> Work:
+    """Return a job that was just submitted."""
+    birth = judged(None, None, budget, Submit(), 0)
+    assert isinstance(birth, Move)  # noqa: S101  # a first submit is never refused
+    return moved(birth, None)
+
+
 @lru_cache(maxsize=1 << 16)
 def judged(work: Work | None, attempt: Try | None, budget: Budget, command: object, now: int) -> Answer:
     """Return the answer of `decide` to a command, for a job or for a job with one of its executions."""
@@ -186,34 +194,25 @@ def tried(move: Move, attempt: Try | None, *, token: int, expires: int) -> Try |
 @lru_cache(maxsize=1 << 16)
 def job_of(work: Work, budget: Budget) -> Job:
     """Return the job of a model; its excuses for lost leases are used up, so that its attempts are bounded."""
-    return Job(
+    return record_of(
+        Job,
         job_id=1,
-        operation="model",
-        operation_version="1",
-        client="model",
-        key="model",
-        queue="default",
         state=work.state,
         version=work.version,
         attempts=work.attempts,
         excused=work.excused,
         max_attempts=budget.max_attempts,
         replay_attempts=budget.replay_attempts,
-        priority=0,
         run_at=at(work.due),
         payload=None if work.slimmed else "{}",
-        digest="",
-        result=None,
-        last_attempt_at=None,
-        last_error_code=None,
-        last_error_message=None,
-        quarantine_code=None,
-        replay_reason=None,
-        replaces=None,
-        created_at=_START,
-        updated_at=_START,
         lost=LOSSES_EXCUSED,
     )
+
+
+def record_of(kind: Callable[..., T], **given: object) -> T:
+    """Return a record with these fields, which are all that a rule reads; every other field is None."""
+    fields: Any = kind
+    return kind(**{**dict.fromkeys(fields.__struct_fields__), **given})
 
 
 @lru_cache(maxsize=1 << 16)
@@ -250,7 +249,8 @@ def release_of(job: int) -> Wanted:
 def grant_of(paper: Paper) -> Grant:
     """Return a grant to release one job."""
     wanted = release_of(paper.job)
-    return Grant(
+    return record_of(
+        Grant,
         grant_id=1,
         state=paper.state,
         version=paper.version,
@@ -259,11 +259,5 @@ def grant_of(paper: Paper) -> Grant:
         scope=wanted.scope("quarantine it again").text,
         requested_by=paper.requested_by,
         approved_by=paper.approved_by,
-        consumed_by=None,
         expires_at=at(paper.expires),
-        reason="model",
-        requested_via=None,
-        approved_via=None,
-        created_at=_START,
-        updated_at=_START,
     )

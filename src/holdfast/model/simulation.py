@@ -13,35 +13,31 @@ one, a follow-up is submitted once, no job waits for ever, and `check` finds no 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.audit.check.runner import check_jobs
-from holdfast.core.decide import Refused
 from holdfast.core.errors import IdempotencyConflictError, RefusedError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call
-from holdfast.engine.tasks import ClaimTask
 from holdfast.engine.upkeep.retention import Retention, gc
-from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.execution import Execution
-from holdfast.engine.worker.reaper import recover
 from holdfast.engine.worker.signals import Quarantine, RetryAfter, Snooze
-from holdfast.engine.worker.unsuccessful import refused
-from holdfast.engine.world import Crash, World
-from holdfast.model.processes import DEATH, LEASE_S, SimulatedFleet, SimulatedProcess
-from holdfast.store import Lease
+from holdfast.engine.world import World
+from holdfast.model.processes import LEASE_S, SimulatedFleet, SimulatedProcess
 from holdfast.store.effects import staged
 from holdfast.store.requests import ENGINE
 from holdfast.testing import FAULTS, VirtualClock
 
-APART = 0.2  # share of completions that are written as commit and finish
 FOLLOWED = 0.3
+ACTIONS = {
+    "submit": 6, "claim": 8, "run": 10, "finish": 10, "beat": 2, "give_back": 2, "recover": 4, "rule": 2, "slim": 1,
+    "time": 6, "crash": 1,
+}  # fmt: skip
 FATES = {"returns": 15, "retries": 3, "snoozes": 1, "is hopeless": 1}
 TABLE = "CREATE TABLE IF NOT EXISTS simulated_effects (job BIGINT, client TEXT, name TEXT, follows INTEGER)"
 INSERT = "INSERT INTO simulated_effects (job, client, name, follows) VALUES (:job, :client, :name, :follows)"
@@ -67,28 +63,28 @@ class Broken(AssertionError):
 class SimulationReport(NamedTuple):
     """The result of some seeds: crashes at each crash point, keys that two processes used, steps of the last seed."""
 
-    deaths: Counter[str]
+    crashes: Counter[str]
     shared: int
     story: list[str]
 
     @property
     def faults(self) -> dict[str, int]:
         """How often each fault happened, by the names that the model of the write-ahead log gives them."""
-        return {name: self.deaths[point] for name, point in FAULTS.items()} | {"ConcurrentClients": self.shared}
+        return {name: self.crashes[point] for name, point in FAULTS.items()} | {"ConcurrentClients": self.shared}
 
 
 def simulate(url: str, seeds: Iterable[int], *, flaw: Flaw | None = None) -> SimulationReport:
     """Run these seeds one after the other on one ledger. Raise Broken if a promise is broken."""
     clock = VirtualClock()
-    deaths, shared, story = Counter[str](), 0, list[str]()
+    crashes, shared, story = Counter[str](), 0, list[str]()
     with Ledger(url, world=World(clock=clock)) as ledger, ledger.store.transaction() as transaction:
         transaction.execute(TABLE)
     for seed in seeds:
         simulation = Simulation(url, seed, clock, flaw=flaw)
         simulation.run()
-        deaths, story = deaths + simulation.deaths, simulation.story
+        crashes, story = crashes + simulation.crashes, simulation.story
         shared += sum(len(processes) > 1 for processes in simulation.users.values())
-    return SimulationReport(deaths, shared, story)
+    return SimulationReport(crashes, shared, story)
 
 
 class Simulation(SimulatedFleet):
@@ -99,12 +95,10 @@ class Simulation(SimulatedFleet):
     ) -> None:
         super().__init__(clock, seed)
         self.seed = seed
-        self.story: list[str] = []
         self._url, self._flaw = url, flaw
         self._client = f"client-{seed}-{clock.monotonic():g}"
         self._keys = [f"key-{number}" for number in range(keys)]
         self._answered: dict[str, int] = {}  # key → job id that was returned to the client
-        self.deaths: Counter[str] = Counter()
         self.users: dict[str, set[str]] = {key: set() for key in self._keys}  # the processes that submitted each key
         self._processes = [self._start_process() for _ in range(processes)]
 
@@ -112,50 +106,19 @@ class Simulation(SimulatedFleet):
 
     def run(self, steps: int = 60) -> None:
         """Take random steps, run all jobs to their end, and check the promises. Raise Broken if one is broken."""
-        actions: list[tuple[int, Callable[[SimulatedProcess], None]]] = [
-            (6, self._submit),
-            (8, self._claim),
-            (10, self._handle),
-            (10, self._finish),
-            (2, self._beat),
-            (2, self._give_back),
-            (4, self._recover),
-            (2, self._rule),
-            (1, self._slim),
-            (6, self._pass_time),
-            (1, self._die),
-        ]
-        weights = [weight for weight, _ in actions]
-        for _ in range(steps):
-            process = self._chance.choice(self._processes)
-            (_, action), *_ = self._chance.choices(actions, weights)
-            self._step(process, action)
+        for number in range(steps):
+            self._step(self._chance.choice(self._processes), ACTIONS, number)
         self._settle()
         self._check_promises()
         for process in self._processes:
             process.ledger.close()
 
-    def _step(self, process: SimulatedProcess, action: Callable[[SimulatedProcess], None]) -> None:
-        try:
-            action(process)
-        except Crash as crash:
-            self._record(process, f"crashes at {crash.point}")
-            self.deaths[crash.point] += 1
-            self._replace(process)
-
     def _settle(self) -> None:
         """Replace all processes, and go on without crashes until no job is pending or running."""
-        self._deadly = False
-        for process in list(self._processes):
-            self._replace(process)
+        self._replace_all()
         for _ in range(100):
             self._clock.advance(LEASE_S * 2)
-            for process in self._processes:
-                self._recover(process)
-                self._claim(process, n=100)
-                while process.held:
-                    self._handle(process)
-                    self._finish(process)
+            self._work_off()
             if not any(job.state in (JobState.PENDING, JobState.RUNNING) for job in self._jobs().values()):
                 return
         self._broken("a job is still pending or running after 100 rounds")
@@ -176,55 +139,10 @@ class Simulation(SimulatedFleet):
         if self._answered.setdefault(key, receipt.job_id) != receipt.job_id:
             self._broken(f"{key} was answered with two jobs")
 
-    def _claim(self, process: SimulatedProcess, n: int = 2) -> None:
-        task = ClaimTask(Lease(owner=process.name, seconds=LEASE_S, n=n))
-        process.ledger.perform_tasks([task])
-        claimed = [HeldAttempt(process.ledger, attempt) for attempt in task.result()]
-        process.held += claimed
-        self._record(process, f"claims {[running.job.job_id for running in claimed]}")
-
-    def _handle(self, process: SimulatedProcess) -> None:
-        waiting = [running for running in process.held if not running.ended]
-        if waiting:
-            running = self._chance.choice(waiting)
-            running.run()
-            self._record(process, f"has run {running.job.job_id}")
-
-    def _finish(self, process: SimulatedProcess) -> None:
-        """Write how some attempts ended, in one transaction, as a worker does."""
-        ended = [running for running in process.held if running.ended]
-        tasks = [running.task for running in ended if running.task is not None]
-        if not tasks:
-            return
-        process.ledger.perform_tasks(tasks)
-        for running in ended:
-            task = running.task
-            if task is not None and task.error is not None and refused(running, task.error):
-                continue
-            result = task.outcome.code if task is not None and isinstance(task.outcome, Refused) else "written"
-            self._record(process, f"ends {running.job.job_id}: {result}")
-            process.held.remove(running)
-
-    def _beat(self, process: SimulatedProcess) -> None:
-        leases = [(r.record.execution, r.lease_s) for r in process.held]
-        if not leases:
-            return
-        at = process.ledger.store.now()
-        kept = process.ledger.perform(lambda transaction: transaction.executions.extend_leases(leases))
-        for running in process.held:
-            if running.record.execution.exec_id in kept:
-                running.extended(at + timedelta(seconds=running.lease_s))
-        self._record(process, f"keeps {len(kept)} of {len(leases)} leases")
-
     def _give_back(self, process: SimulatedProcess) -> None:
         waiting = [running for running in process.held if not running.ended]
         if waiting and waiting[0].give_back("stopping"):
             self._record(process, f"gives {waiting[0].job.job_id} back")
-
-    def _recover(self, process: SimulatedProcess) -> None:
-        report = recover(process.ledger, actor=process.name)
-        if report.job_ids:
-            self._record(process, f"recovers {list(report.job_ids)}")
 
     def _rule(self, process: SimulatedProcess) -> None:
         """Let an operator rule on a job; the ruling may be refused."""
@@ -244,14 +162,6 @@ class Simulation(SimulatedFleet):
         report = gc(process.ledger.store, AT_ONCE, who=process.name)
         self._record(process, f"slims {report.finished + report.quarantined}")
 
-    def _pass_time(self, _process: SimulatedProcess) -> None:
-        self._clock.advance(self._chance.choice((0.1, 1.0, LEASE_S / 2, LEASE_S + 1)))
-
-    def _die(self, process: SimulatedProcess) -> None:
-        self._record(process, "crashes")
-        self.deaths["rest"] += 1
-        self._replace(process)
-
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def _ledger_in(self, world: World) -> Ledger:
@@ -263,12 +173,8 @@ class Simulation(SimulatedFleet):
 
         return ledger
 
-    def _reach(self, point: str) -> None:
-        if self._deadly and self._chance.random() < DEATH:
-            raise Crash(point)
-
     def _handle_call(self, ledger: Ledger, run: Execution, name: str, *, may_follow: bool) -> str:
-        fate = self._chance.choices(tuple(FATES), tuple(FATES.values()))[0] if self._deadly else "returns"
+        fate = self._chance.choices(tuple(FATES), tuple(FATES.values()))[0] if self._may_crash else "returns"
         match fate:
             case "retries":
                 raise RetryAfter(self._chance.choice((0.0, LEASE_S)), "not now")
@@ -322,9 +228,6 @@ class Simulation(SimulatedFleet):
 
     def _broken(self, what: str) -> None:
         raise Broken(self.seed, what, self.story)
-
-    def _record(self, process: SimulatedProcess, what: str) -> None:
-        self.story.append(f"  {self._clock.monotonic():>8.1f} {process.name:<12} {what}")
 
 
 def _followup(job: Job) -> tuple[str, str]:

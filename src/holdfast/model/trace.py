@@ -24,29 +24,15 @@ from holdfast.audit.files.archive import LINE_BYTES_MAX
 from holdfast.audit.files.framed import BAD_LINE, LineReader
 from holdfast.audit.files.snapshot import LiveLedger, Progress, SnapshotFile, SnapshotSource
 from holdfast.core.errors import HoldfastError, InputError
-from holdfast.core.machines import (
-    EXEC_IDS,
-    EXECUTION,
-    GRANT,
-    JOB,
-    PROCEDURE,
-    SETTING,
-    STEP,
-    SWITCH,
-    VALUE,
-    ExecutionStatus,
-)
+from holdfast.core.machines import EXEC_IDS, EXECUTION, JOB, ExecutionStatus
 from holdfast.model.history import OF_A_JOB, LastRecord, RecordedHistory, Row, WrongStep, wrong_row, wrong_step
 from holdfast.model.rules import Budget
 from holdfast.store.store import Store
-from holdfast.store.tables import MAINTENANCE, TABLES, Table
+from holdfast.store.tables import GUARDED, MAINTENANCE, TABLES, Table
 
 LIMIT = 1000
 EVERY = 4096  # rows between two calls of `progress`
-_RECORDS = {
-    "jobs": JOB, "grants": GRANT, "procedures": PROCEDURE, "steps": STEP, "values": VALUE, "switches": SWITCH,
-    "settings": SETTING,
-}  # fmt: skip
+_MACHINES = {guarded.table: guarded.machine.name for guarded in GUARDED}
 _SCHEMA = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
 CREATE TABLE rows (machine, subject, seq, body, PRIMARY KEY (machine, subject, seq)) WITHOUT ROWID;
@@ -186,9 +172,9 @@ class _Trace(ExitStack):
             )
 
     def _take_record(self, table: Table, row: dict[str, Any]) -> None:
-        if table.name in _RECORDS:
+        if table.full_name in _MACHINES:
             facts = (row[table.key[0]], row["state"], row["version"], row["history_from"])
-            self._put("records", _RECORDS[table.name].name, *facts, row.get("attempts"), row.get("status"))
+            self._put("records", _MACHINES[table.full_name], *facts, row.get("attempts"), row.get("status"))
         self._archived |= table.name == "archives"
         if table.name == "calls":
             self._put("budgets", row["job_id"], row["max_attempts"], row["replay_attempts"])
