@@ -142,12 +142,13 @@ def test_stalled_work_is_recovered_by_a_person(site: Site) -> None:
 
 def test_a_replay_runs_exactly_what_its_dry_run_showed(site: Site) -> None:
     from holdfast.console import governed_acts
-    from holdfast.console.selections import ReplaySelection
+    from holdfast.console.context import Visit
+    from holdfast.console.selections import ReplaySelectionBody
 
     jobs = [failed_job(site), failed_job(site)]
     console = site.app.state.console
-    wanted = ReplaySelection(jobs=tuple(map(str, jobs))).selection("dev")
-    shown = governed_acts.dry_run(console, console.open_caller(), wanted)
+    wanted = ReplaySelectionBody(jobs=tuple(map(str, jobs))).selection("dev")
+    shown = governed_acts.dry_run(Visit(console, console.open_caller()), wanted)
     assert shown.total == 2
     form = {
         "jobs": ",".join(map(str, jobs)), "candidates_hash": shown.candidates_hash, "reason": "mended", "total": "2",

@@ -107,3 +107,11 @@ class Console:
                 next_step="Add one: `holdfast console users add NAME --role operator`.",
                 context={"path": str(self.settings.accounts)},
             )
+
+
+class Visit:
+    """A request: the console that it reaches, its caller, and what acts use of both."""
+
+    def __init__(self, console: Console, caller: Caller) -> None:
+        self.console, self.caller = console, caller
+        self.ledger, self.store, self.actor = console.ledger, console.store, caller.actor

@@ -15,8 +15,8 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.console.acts import reason_given, seen_job
-from holdfast.console.context import Console
-from holdfast.console.security.callers import Caller, CallerKind
+from holdfast.console.context import Visit
+from holdfast.console.security.callers import CallerKind
 from holdfast.core.authority import CLAIMED, CONSOLE, TTL, Act, Wanted, approval_text
 from holdfast.core.environments import PROD
 from holdfast.core.errors import ApprovalError, GovernanceError, InputError
@@ -40,8 +40,7 @@ START_S = 30.0  # how long an act waits for the first batch of a run; the run co
 
 
 def release(
-    console: Console,
-    caller: Caller,
+    here: Visit,
     job_id: int,
     *,
     reason: str,
@@ -50,13 +49,12 @@ def release(
 ) -> ReleaseResult:
     """Release a quarantined job under a grant, which is consumed; in dev one is made."""
     why = reason_given(reason)
-    seen_job(console, caller, job_id, version)
-    return releases.release(console.ledger, job_id, operator=caller.actor, reason=why, grant_id=grant_id)
+    seen_job(here, job_id, version)
+    return releases.release(here.ledger, job_id, operator=here.actor, reason=why, grant_id=grant_id)
 
 
 def release_many(
-    console: Console,
-    caller: Caller,
+    here: Visit,
     which: QuarantineFilters | Sequence[int],
     *,
     reason: str,
@@ -65,15 +63,14 @@ def release_many(
 ) -> BulkRelease:
     """Release exactly `expected` jobs together, under one grant."""
     why = reason_given(reason)
-    caller.require_unlimited()
+    here.caller.require_unlimited()
     return releases.release_many(
-        console.store, which, operator=caller.actor, reason=why, expected=expected, grant_id=grant_id
+        here.store, which, operator=here.actor, reason=why, expected=expected, grant_id=grant_id
     )
 
 
 def request_release(
-    console: Console,
-    caller: Caller,
+    here: Visit,
     which: QuarantineFilters | Sequence[int],
     *,
     reason: str,
@@ -83,12 +80,12 @@ def request_release(
 ) -> ReleaseRequest:
     """Request the grant to release these jobs, and store which they are."""
     why = reason_given(reason)
-    caller.require_unlimited()
+    here.caller.require_unlimited()
     return release_runs.request_release(
-        console.store,
+        here.store,
         which,
-        requester=caller.actor,
-        executor=executor or caller.actor,
+        requester=here.actor,
+        executor=executor or here.actor,
         reason=why,
         rollback_plan=rollback_plan,
         expected=expected,
@@ -99,15 +96,14 @@ def request_release(
 # Replays
 
 
-def dry_run(console: Console, caller: Caller, selection: Selection) -> DryRun:
+def dry_run(here: Visit, selection: Selection) -> DryRun:
     """Return what a replay would do and the verdict of every guard; nothing is written."""
-    caller.require_unlimited()
-    return replay.dry_run(console.store, selection, actor=caller.actor)
+    here.caller.require_unlimited()
+    return replay.dry_run(here.store, selection, actor=here.actor)
 
 
 def run_replay(
-    console: Console,
-    caller: Caller,
+    here: Visit,
     selection: Selection,
     *,
     reason: str,
@@ -121,7 +117,7 @@ def run_replay(
     Raise PlanStaleError if the dry run would show other jobs now, ReplayGuardError or AuthorityError if it may not run.
     """
     why = reason_given(reason)
-    shown = dry_run(console, caller, selection)
+    shown = dry_run(here, selection)
     if shown.candidates_hash == candidates_hash and total != shown.total:
         raise InputError(
             f"The number {total} was given, but the replay has {shown.total} jobs. Nothing was replayed.",
@@ -133,9 +129,9 @@ def run_replay(
 
     def run(begun: Callable[[object], None]) -> ReplayReport:
         return replay.run(
-            console.store,
+            here.store,
             selection,
-            actor=caller.actor,
+            actor=here.actor,
             reason=why,
             replay_reason=replay_reason,
             grant_id=grant_id,
@@ -148,25 +144,23 @@ def run_replay(
     return run_id
 
 
-def continue_replay(console: Console, caller: Caller, run_id: str, *, reason: str, grant_id: int | None = None) -> str:
+def continue_replay(here: Visit, run_id: str, *, reason: str, grant_id: int | None = None) -> str:
     """Continue a replay that was stopped or killed, in a thread; return the id of its run."""
     why = reason_given(reason)
-    caller.require_unlimited()
+    here.caller.require_unlimited()
 
     def run(begun: Callable[[object], None]) -> ReplayReport:
-        return replay.continue_run(
-            console.store, run_id, actor=caller.actor, reason=why, grant_id=grant_id, on_batch=begun
-        )
+        return replay.continue_run(here.store, run_id, actor=here.actor, reason=why, grant_id=grant_id, on_batch=begun)
 
     _in_thread(run_id, run)
     return run_id
 
 
-def stop_replay(console: Console, caller: Caller, run_id: str, *, reason: str) -> ReplayReport:
+def stop_replay(here: Visit, run_id: str, *, reason: str) -> ReplayReport:
     """Stop a replay: it ends before its next batch, and can be continued."""
     why = reason_given(reason)
-    caller.require_unlimited()
-    return replay.stop(console.store, run_id, actor=caller.actor, reason=why)
+    here.caller.require_unlimited()
+    return replay.stop(here.store, run_id, actor=here.actor, reason=why)
 
 
 def _in_thread(run_id: str, run: Callable[[Callable[[object], None]], object]) -> None:
@@ -210,41 +204,39 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ttl_s: int | None = None
 
 
-def request_grant(console: Console, caller: Caller, request: GrantRequest) -> Grant:
+def request_grant(here: Visit, request: GrantRequest) -> Grant:
     """Request a grant and return the draft."""
     why = reason_given(request.reason)
-    caller.require_unlimited()
+    here.caller.require_unlimited()
     wanted = Wanted(
         act=request.action,
         target=request.target,
-        environment=console.environment,
-        executor=request.executor or caller.actor,
+        environment=here.console.environment,
+        executor=request.executor or here.actor,
         plan=request.plan,
         manifest=request.manifest,
     )
     ttl = TTL if request.ttl_s is None else timedelta(seconds=request.ttl_s)
     return grants.request(
-        console.store, wanted, requester=caller.actor, rollback_plan=request.rollback_plan, reason=why, ttl=ttl
+        here.store, wanted, requester=here.actor, rollback_plan=request.rollback_plan, reason=why, ttl=ttl
     )
 
 
-def approve_grant(
-    console: Console, caller: Caller, grant_id: int, *, reason: str, password: str, address: str = ""
-) -> Grant:
+def approve_grant(here: Visit, grant_id: int, *, reason: str, password: str, address: str = "") -> Grant:
     """Approve a draft as a person, with the password; raise ApprovalError for the requester, or for a token.
 
     In prod, and for a person whose key is registered, the approval is signed with the key of the account.
     """
     why = reason_given(reason)
-    if caller.kind is CallerKind.TOKEN:
+    if here.caller.kind is CallerKind.TOKEN:
         raise ApprovalError("A token cannot approve a grant.", code="approver_not_authenticated")
-    with console.store.reading() as reading:
+    with here.store.reading() as reading:
         grant = existing_grant(reading, grant_id)
         text = approval_text(grant, reading.settings.read()["ledger_id"])
-        registered = caller.actor in reading.grants.approvers()
-    if caller.kind is CallerKind.OPEN:
-        return grants.approve(console.store, grant_id, Identity(name=caller.actor, method=CLAIMED), reason=why)
-    if is_own_grant(console, caller, grant):
+        registered = here.actor in reading.grants.approvers()
+    if here.caller.kind is CallerKind.OPEN:
+        return grants.approve(here.store, grant_id, Identity(name=here.actor, method=CLAIMED), reason=why)
+    if is_own_grant(here, grant):
         raise ApprovalError(
             f"Grant {grant_id} was requested by {grant.requested_by}: another person must approve it.",
             code="self_approval",
@@ -252,26 +244,26 @@ def approve_grant(
         )
     if not password:
         raise GovernanceError("To approve, enter your password again.", code="password_needed")
-    console.check_password(caller.name, password, address)
-    if console.environment == PROD or registered:
-        signature = console.accounts.signature(caller.name, password, text) if console.accounts else None
-        approver = Identity(name=caller.actor, method=CONSOLE, signature=signature)
+    here.console.check_password(here.caller.name, password, address)
+    if here.console.environment == PROD or registered:
+        signature = here.console.accounts.signature(here.caller.name, password, text) if here.console.accounts else None
+        approver = Identity(name=here.actor, method=CONSOLE, signature=signature)
     else:
-        approver = Identity(name=caller.actor, method=CLAIMED)
-    return grants.approve(console.store, grant_id, approver, reason=why)
+        approver = Identity(name=here.actor, method=CLAIMED)
+    return grants.approve(here.store, grant_id, approver, reason=why)
 
 
-def is_own_grant(console: Console, caller: Caller, grant: Grant) -> bool:
+def is_own_grant(here: Visit, grant: Grant) -> bool:
     """Return whether a person requested a grant: here, by the command under the same name, or by a token of theirs."""
     kind, _, name = grant.requested_by.rpartition(":")
-    if kind == "token" and console.tokens is not None:
-        token = console.tokens.get(name)
-        return token is not None and token.owner == caller.name
-    return name.casefold() == caller.name.casefold()
+    if kind == "token" and here.console.tokens is not None:
+        token = here.console.tokens.get(name)
+        return token is not None and token.owner == here.caller.name
+    return name.casefold() == here.caller.name.casefold()
 
 
-def revoke_grant(console: Console, caller: Caller, grant_id: int, *, reason: str) -> Grant:
+def revoke_grant(here: Visit, grant_id: int, *, reason: str) -> Grant:
     """Revoke a grant that is not consumed."""
     why = reason_given(reason)
-    caller.require_unlimited()
-    return grants.revoke(console.store, grant_id, actor=caller.actor, reason=why)
+    here.caller.require_unlimited()
+    return grants.revoke(here.store, grant_id, actor=here.actor, reason=why)

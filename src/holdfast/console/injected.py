@@ -1,15 +1,16 @@
-"""What a handler gets by the names of its parameters: `console: ConsoleHere`, `caller: CallerHere`."""
+"""What a handler gets by the names of its parameters: `console: ConsoleHere`, `caller: CallerHere`, or `here: Here`."""
 
 from typing import Any
 
 from litestar import Request
 from litestar.di import NamedDependency, Provide
 
-from holdfast.console.context import Console
+from holdfast.console.context import Console, Visit
 from holdfast.console.security.callers import Caller
 
 ConsoleHere = NamedDependency[Console]
 CallerHere = NamedDependency[Caller]
+Here = NamedDependency[Visit]
 
 
 def _console(request: Request[Any, Any, Any]) -> Console:
@@ -22,4 +23,12 @@ def _caller(request: Request[Any, Any, Any]) -> Caller:
     return caller
 
 
-PROVIDED = {"console": Provide(_console, sync_to_thread=False), "caller": Provide(_caller, sync_to_thread=False)}
+def _here(request: Request[Any, Any, Any]) -> Visit:
+    return Visit(_console(request), _caller(request))
+
+
+PROVIDED = {
+    "console": Provide(_console, sync_to_thread=False),
+    "caller": Provide(_caller, sync_to_thread=False),
+    "here": Provide(_here, sync_to_thread=False),
+}

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
 from holdfast.console.acts import reason_given
-from holdfast.console.context import Console
+from holdfast.console.context import Visit
 from holdfast.console.governed_acts import release_many
-from holdfast.console.security.callers import Caller
 from holdfast.console.selections import JobSelection
 from holdfast.core import commands
 from holdfast.core.decide import Move, Refused, decide
@@ -59,7 +59,7 @@ class ManyPlan(msgspec.Struct, frozen=True, kw_only=True):
     by_operation: dict[str, int]
     skipped: dict[str, int]  # why the act would be refused, and for how many jobs
     more: bool  # more jobs match than one act takes
-    target: str | None = None  # of the grant that is needed
+    grant_target: str | None = None  # of the grant that is needed
     authority: str | None = None  # of a release: GO, OWN if dev makes the grant, or why it may not be done now
 
     @property
@@ -94,25 +94,26 @@ class ManyDone(msgspec.Struct, frozen=True, kw_only=True):
 # The dry run
 
 
-def plan(console: Console, caller: Caller, act: ManyAct, selection: JobSelection) -> ManyPlan:
+def plan(here: Visit, act: ManyAct, selection: JobSelection) -> ManyPlan:
     """Return what an act would do to a selection; nothing is written. At most MANY_MAX jobs are taken."""
-    caller.require_unlimited()
+    here.caller.require_unlimited()
     state = STATES.get(act)
     if state is not None and selection.filters.state is None:
         selection = msgspec.structs.replace(selection, filters=msgspec.structs.replace(selection.filters, state=state))
     taken: list[Job] = []
     skipped: Counter[str] = Counter()
-    with console.store.reading() as reading:
+    with here.store.reading() as reading:
         ids, more = selection.ids(reading, MANY_MAX)
+        now = here.store.now()
         for job in _jobs(reading, ids):
-            why = _refusal(job, act, console)
+            why = _refusal(job, act, now)
             if why is None:
                 taken.append(msgspec.structs.replace(job, payload=None, result=None))
             else:
                 skipped[why] += 1
     authority = target = None
     if act is ManyAct.RELEASE and taken:
-        planned = plan_release(console.store, [job.job_id for job in taken], operator=caller.actor)
+        planned = plan_release(here.store, [job.job_id for job in taken], operator=here.actor)
         authority, target = planned.authority, planned.target
     places = dict.fromkeys(round(n * (len(taken) - 1) / (SHOWN - 1)) for n in range(SHOWN)) if taken else {}
     return ManyPlan(
@@ -123,7 +124,7 @@ def plan(console: Console, caller: Caller, act: ManyAct, selection: JobSelection
         by_operation=dict(Counter(job.operation for job in taken).most_common()),
         skipped=dict(skipped.most_common()),
         more=more,
-        target=target,
+        grant_target=target,
         authority=authority,
     )
 
@@ -134,18 +135,18 @@ def _jobs(reading: Reading, ids: Sequence[int]) -> Iterator[Job]:
         yield from reading.jobs.get_many(ids[at : at + PART])
 
 
-def _refusal(job: Job, act: ManyAct, console: Console) -> str | None:
+def _refusal(job: Job, act: ManyAct, now: datetime) -> str | None:
     """Return the code by which an act on a job would be refused, or None."""
     if act is ManyAct.RELEASE:
         return "wrong_state" if job.state is not JobState.QUARANTINED else "payload_gone" if job.slimmed else None
     if act is ManyAct.CANCEL and job.state is JobState.RUNNING:
         return None
-    answer = decide(job, _command(act, console), console.store.now())
+    answer = decide(job, _command(act, now), now)
     return answer.code if isinstance(answer, Refused) else None
 
 
-def _command(act: ManyAct, console: Console) -> commands.Retry | commands.Cancel:
-    return commands.Retry(run_at=console.store.now()) if act is ManyAct.RETRY else commands.Cancel()
+def _command(act: ManyAct, now: datetime) -> commands.Retry | commands.Cancel:
+    return commands.Retry(run_at=now) if act is ManyAct.RETRY else commands.Cancel()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -153,8 +154,7 @@ def _command(act: ManyAct, console: Console) -> commands.Retry | commands.Cancel
 
 
 def perform(
-    console: Console,
-    caller: Caller,
+    here: Visit,
     act: ManyAct,
     jobs: Sequence[ChosenJob],
     *,
@@ -163,28 +163,28 @@ def perform(
 ) -> ManyDone:
     """Act on these jobs as they were shown. A job that has moved since is passed over; a release is then refused."""
     why = reason_given(reason)
-    caller.require_unlimited()
+    here.caller.require_unlimited()
     versions = {job.job_id: job.version for job in jobs}
     if not 0 < len(versions) <= MANY_MAX:
         raise InputError(f"An act takes 1 to {MANY_MAX} jobs.", next_step="Select some.", context={"field": "jobs"})
     if act is ManyAct.RELEASE:
-        return _released(console, caller, versions, why, grant_id)
+        return _released(here, versions, why, grant_id)
     done, refused = 0, []
     ids = sorted(versions)
     for at in range(0, len(ids), PART):
-        with console.store.reading() as reading:
+        with here.store.reading() as reading:
             found = {job.job_id: job for job in reading.jobs.get_many(ids[at : at + PART])}
-        tasks = []
+        tasks, now = [], here.store.now()
         for job_id in ids[at : at + PART]:
             job = found.get(job_id)
             if job is None or job.version != versions[job_id]:
                 refused.append(_moved(job_id))
             elif job.state is JobState.RUNNING and act is ManyAct.CANCEL:
-                console.ledger.cancel(job_id, actor=caller.actor, reason=why)
+                here.ledger.cancel(job_id, actor=here.actor, reason=why)
                 done += 1
             else:
-                tasks.append(_ruling(job, _command(act, console), caller.actor, why))
-        console.ledger.perform_tasks(tasks)
+                tasks.append(_ruling(job, _command(act, now), here.actor, why))
+        here.ledger.perform_tasks(tasks)
         for task in tasks:
             answer = task.result()
             if isinstance(answer, Refused):
@@ -205,11 +205,9 @@ def _moved(job_id: int) -> RefusedJob:
     return RefusedJob(job_id, "race", f"Job {job_id} has moved since it was shown.")
 
 
-def _released(
-    console: Console, caller: Caller, versions: dict[int, int], reason: str, grant_id: int | None
-) -> ManyDone:
+def _released(here: Visit, versions: dict[int, int], reason: str, grant_id: int | None) -> ManyDone:
     ids = sorted(versions)
-    with console.store.reading() as reading:
+    with here.store.reading() as reading:
         moved = set(versions) - {job.job_id for job in _jobs(reading, ids) if job.version == versions[job.job_id]}
     if moved:
         raise PlanStaleError(
@@ -217,5 +215,5 @@ def _released(
             next_step="Look at the selection again.",
             context={"job_ids": sorted(moved)[:PART]},
         )
-    made = release_many(console, caller, ids, reason=reason, expected=len(ids), grant_id=grant_id)
+    made = release_many(here, ids, reason=reason, expected=len(ids), grant_id=grant_id)
     return ManyDone(act=ManyAct.RELEASE, done=len(made.job_ids), refused=(), grant_id=made.grant_id)

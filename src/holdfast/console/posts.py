@@ -27,7 +27,7 @@ from holdfast.console.forms import (
     many_act_of,
     number,
 )
-from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.injected import Here
 from holdfast.console.pages.frame import shown
 from holdfast.console.render import base_of
 from holdfast.console.security.callers import Permission
@@ -36,6 +36,7 @@ from holdfast.console.views.links import name_of
 from holdfast.core.errors import InputError
 
 AnyRequest = Request[Any, Any, Any]
+ActBody = URLEncodedBody[ActForm]
 
 
 class _Acts(Controller):
@@ -49,70 +50,35 @@ class JobActs(_Acts):
     path = "/jobs/{job_id:int}"
 
     @post("/retry", sync_to_thread=True)
-    def retry(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        job_id: FromPath[int],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def retry(self, request: AnyRequest, here: Here, job_id: FromPath[int], data: ActBody) -> Redirect:
         """Retry a failed job."""
-        acts.retry(console, caller, job_id, reason=data.reason, version=number(data.version, "version"))
+        acts.retry(here, job_id, reason=data.reason, version=number(data.version, "version"))
         return _job(request, job_id)
 
     @post("/cancel", sync_to_thread=True)
-    def cancel(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        job_id: FromPath[int],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def cancel(self, request: AnyRequest, here: Here, job_id: FromPath[int], data: ActBody) -> Redirect:
         """Cancel a job."""
-        acts.cancel(console, caller, job_id, reason=data.reason, version=number(data.version, "version"))
+        acts.cancel(here, job_id, reason=data.reason, version=number(data.version, "version"))
         return _job(request, job_id)
 
     @post("/revoke", sync_to_thread=True)
-    def revoke(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        job_id: FromPath[int],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def revoke(self, request: AnyRequest, here: Here, job_id: FromPath[int], data: ActBody) -> Redirect:
         """End an attempt that hangs."""
-        acts.revoke_lease(console, caller, job_id, reason=data.reason, version=number(data.version, "version"))
+        acts.revoke_lease(here, job_id, reason=data.reason, version=number(data.version, "version"))
         return _job(request, job_id)
 
     @post("/quarantine", sync_to_thread=True)
-    def quarantine(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        job_id: FromPath[int],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def quarantine(self, request: AnyRequest, here: Here, job_id: FromPath[int], data: ActBody) -> Redirect:
         """Quarantine a job."""
         version = number(data.version, "version")
-        acts.quarantine(console, caller, job_id, data.code, reason=data.reason, version=version)
+        acts.quarantine(here, job_id, data.code, reason=data.reason, version=version)
         return _job(request, job_id)
 
     @post("/release", sync_to_thread=True)
-    def release(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        job_id: FromPath[int],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def release(self, request: AnyRequest, here: Here, job_id: FromPath[int], data: ActBody) -> Redirect:
         """Release a quarantined job."""
         version, grant_id = number(data.version, "version"), number(data.grant_id, "grant_id")
-        governed_acts.release(console, caller, job_id, reason=data.reason, grant_id=grant_id, version=version)
+        governed_acts.release(here, job_id, reason=data.reason, grant_id=grant_id, version=version)
         return _job(request, job_id)
 
 
@@ -122,30 +88,16 @@ class QueueActs(_Acts):
     path = "/queues/{queue:str}"
 
     @post("/pause", sync_to_thread=True)
-    def pause(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        queue: FromPath[str],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def pause(self, request: AnyRequest, here: Here, queue: FromPath[str], data: ActBody) -> Redirect:
         """Pause a queue."""
-        acts.pause_queue(console, caller, name_of(queue), reason=data.reason)
+        acts.pause_queue(here, name_of(queue), reason=data.reason)
         return _to(request, "queues", queue)
 
     @post("/resume", sync_to_thread=True)
-    def resume(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        queue: FromPath[str],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def resume(self, request: AnyRequest, here: Here, queue: FromPath[str], data: ActBody) -> Redirect:
         """Resume a queue."""
         grant_id = number(data.grant_id, "grant_id")
-        acts.resume_queue(console, caller, name_of(queue), reason=data.reason, grant_id=grant_id)
+        acts.resume_queue(here, name_of(queue), reason=data.reason, grant_id=grant_id)
         return _to(request, "queues", queue)
 
 
@@ -155,30 +107,16 @@ class SwitchActs(_Acts):
     path = "/switches/{name:str}"
 
     @post("/throw", sync_to_thread=True)
-    def throw(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        name: FromPath[str],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def throw(self, request: AnyRequest, here: Here, name: FromPath[str], data: ActBody) -> Redirect:
         """Throw a switch."""
-        acts.throw_switch(console, caller, name_of(name), reason=data.reason)
+        acts.throw_switch(here, name_of(name), reason=data.reason)
         return _to(request, "switches")
 
     @post("/lift", sync_to_thread=True)
-    def lift(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        name: FromPath[str],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def lift(self, request: AnyRequest, here: Here, name: FromPath[str], data: ActBody) -> Redirect:
         """Lift a switch."""
         grant_id = number(data.grant_id, "grant_id")
-        acts.lift_switch(console, caller, name_of(name), reason=data.reason, grant_id=grant_id)
+        acts.lift_switch(here, name_of(name), reason=data.reason, grant_id=grant_id)
         return _to(request, "switches")
 
 
@@ -188,87 +126,56 @@ class ScheduleActs(_Acts):
     path = "/schedules/{name:str}"
 
     @post("/pause", sync_to_thread=True)
-    def pause(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        name: FromPath[str],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def pause(self, request: AnyRequest, here: Here, name: FromPath[str], data: ActBody) -> Redirect:
         """Pause a schedule."""
-        acts.pause_schedule(console, caller, name_of(name), reason=data.reason)
+        acts.pause_schedule(here, name_of(name), reason=data.reason)
         return _to(request, "schedules")
 
     @post("/resume", sync_to_thread=True)
-    def resume(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        name: FromPath[str],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def resume(self, request: AnyRequest, here: Here, name: FromPath[str], data: ActBody) -> Redirect:
         """Resume a schedule."""
-        acts.resume_schedule(console, caller, name_of(name), reason=data.reason)
+        acts.resume_schedule(here, name_of(name), reason=data.reason)
         return _to(request, "schedules")
 
     @post("/trigger", sync_to_thread=True)
-    def trigger(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        name: FromPath[str],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def trigger(self, request: AnyRequest, here: Here, name: FromPath[str], data: ActBody) -> Redirect:
         """Submit the job of a schedule now."""
-        done = acts.trigger_schedule(console, caller, name_of(name), reason=data.reason)
-        return _job(request, done.job_id or 0)
+        return _job(request, acts.trigger_schedule(here, name_of(name), reason=data.reason))
 
 
 class LedgerActs(_Acts):
     """Acts on what spans the ledger: recovery, releases of several jobs, replays, requests of grants."""
 
     @post("/recover", sync_to_thread=True)
-    def recover(
-        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[ActForm]
-    ) -> Redirect:
+    def recover(self, request: AnyRequest, here: Here, data: ActBody) -> Redirect:
         """Recover the jobs whose lease has expired."""
-        acts.recover(console, caller, reason=data.reason)
+        acts.recover(here, reason=data.reason)
         return _to(request, "workers")
 
     @post("/jobs/act", status_code=200, sync_to_thread=True)
-    def act_on_many(
-        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[ManyForm]
-    ) -> Template:
+    def act_on_many(self, request: AnyRequest, here: Here, data: URLEncodedBody[ManyForm]) -> Template:
         """Act on several jobs, and show what became of them. To send it again changes nothing: the jobs have moved."""
         grant_id = number(data.grant_id, "grant_id")
         act = many_act_of(data.act)
-        done = many.perform(console, caller, act, data.chosen(), reason=data.reason, grant_id=grant_id)
+        done = many.perform(here, act, data.chosen(), reason=data.reason, grant_id=grant_id)
         return shown(request, "many_done.html", "/jobs", view=done)
 
     @post("/quarantine/release", sync_to_thread=True)
-    def release(
-        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[ReleaseForm]
-    ) -> Redirect:
+    def release(self, request: AnyRequest, here: Here, data: URLEncodedBody[ReleaseForm]) -> Redirect:
         """Release several quarantined jobs together, under one grant."""
         expected = number(data.expected, "expected")
         if expected is None:
             raise InputError("The number of jobs is required.", context={"field": "expected"})
         grant_id = number(data.grant_id, "grant_id")
         ids = data.ids()
-        governed_acts.release_many(console, caller, ids, reason=data.reason, expected=expected, grant_id=grant_id)
+        governed_acts.release_many(here, ids, reason=data.reason, expected=expected, grant_id=grant_id)
         return _to(request, "quarantine")
 
     @post("/quarantine/request", sync_to_thread=True)
-    def request_release(
-        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[ReleaseForm]
-    ) -> Redirect:
+    def request_release(self, request: AnyRequest, here: Here, data: URLEncodedBody[ReleaseForm]) -> Redirect:
         """Request the grant to release several quarantined jobs."""
         made = governed_acts.request_release(
-            console,
-            caller,
+            here,
             data.ids(),
             reason=data.reason,
             rollback_plan=data.rollback_plan,
@@ -277,14 +184,11 @@ class LedgerActs(_Acts):
         return _to(request, "grants", str(made.grant.grant_id))
 
     @post("/replays/new", sync_to_thread=True)
-    def run_replay(
-        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[ReplayForm]
-    ) -> Redirect:
+    def run_replay(self, request: AnyRequest, here: Here, data: URLEncodedBody[ReplayForm]) -> Redirect:
         """Run the replay that a dry run showed."""
         run_id = governed_acts.run_replay(
-            console,
-            caller,
-            data.draft(console.store.now()).selection(console.environment),
+            here,
+            data.draft(here.store.now()).selection(here.console.environment),
             reason=data.reason,
             replay_reason=data.replay_reason,
             candidates_hash=data.candidates_hash,
@@ -294,30 +198,16 @@ class LedgerActs(_Acts):
         return _to(request, "replays", run_id)
 
     @post("/replays/{run_id:str}/stop", sync_to_thread=True)
-    def stop_replay(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        run_id: FromPath[str],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def stop_replay(self, request: AnyRequest, here: Here, run_id: FromPath[str], data: ActBody) -> Redirect:
         """Stop a replay before its next batch."""
-        governed_acts.stop_replay(console, caller, name_of(run_id), reason=data.reason)
+        governed_acts.stop_replay(here, name_of(run_id), reason=data.reason)
         return _to(request, "replays", run_id)
 
     @post("/replays/{run_id:str}/continue", sync_to_thread=True)
-    def continue_replay(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        run_id: FromPath[str],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def continue_replay(self, request: AnyRequest, here: Here, run_id: FromPath[str], data: ActBody) -> Redirect:
         """Continue a replay that was stopped."""
         grant_id = number(data.grant_id, "grant_id")
-        governed_acts.continue_replay(console, caller, name_of(run_id), reason=data.reason, grant_id=grant_id)
+        governed_acts.continue_replay(here, name_of(run_id), reason=data.reason, grant_id=grant_id)
         return _to(request, "replays", run_id)
 
 
@@ -327,39 +217,25 @@ class GrantActs(_Acts):
     path = "/grants"
 
     @post("/new", sync_to_thread=True)
-    def request_grant(
-        self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, data: URLEncodedBody[GrantForm]
-    ) -> Redirect:
+    def request_grant(self, request: AnyRequest, here: Here, data: URLEncodedBody[GrantForm]) -> Redirect:
         """Request a grant."""
-        made = governed_acts.request_grant(console, caller, data.request())
+        made = governed_acts.request_grant(here, data.request())
         return _to(request, "grants", str(made.grant_id))
 
     @post("/{grant_id:int}/approve", opt={"permission": Permission.APPROVE}, sync_to_thread=True)
     def approve(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        grant_id: FromPath[int],
-        data: URLEncodedBody[ApproveForm],
+        self, request: AnyRequest, here: Here, grant_id: FromPath[int], data: URLEncodedBody[ApproveForm]
     ) -> Redirect:
         """Approve a grant, with the password."""
         governed_acts.approve_grant(
-            console, caller, grant_id, reason=data.reason, password=data.password, address=address_of(request)
+            here, grant_id, reason=data.reason, password=data.password, address=address_of(request)
         )
         return _to(request, "grants", str(grant_id))
 
     @post("/{grant_id:int}/revoke", opt={"permission": Permission.REVOKE}, sync_to_thread=True)
-    def revoke(
-        self,
-        request: AnyRequest,
-        console: ConsoleHere,
-        caller: CallerHere,
-        grant_id: FromPath[int],
-        data: URLEncodedBody[ActForm],
-    ) -> Redirect:
+    def revoke(self, request: AnyRequest, here: Here, grant_id: FromPath[int], data: ActBody) -> Redirect:
         """Revoke a grant."""
-        governed_acts.revoke_grant(console, caller, grant_id, reason=data.reason)
+        governed_acts.revoke_grant(here, grant_id, reason=data.reason)
         return _to(request, "grants", str(grant_id))
 
 

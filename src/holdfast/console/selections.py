@@ -6,20 +6,14 @@ Invariants: a selection is read by keyset, through a bounded number of jobs; a l
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
+from holdfast.console.acts import Word
 from holdfast.core.errors import InputError, SpecInvalidError
-from holdfast.core.machines import JobState
-from holdfast.core.selection import (
-    Limits,
-    Options,
-    ReplayMode,
-    Selection,
-    SelectionFilters,
-    Window,
-    selection_fault,
-)
+from holdfast.core.selection import Limits, Selection, SelectionFilters, Window, selection_fault
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.watch import ID_MAX, JobFilters, JobLines, first_job_since, job_lines
 
@@ -62,36 +56,30 @@ class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
         return sorted(found), True
 
 
-class ReplaySelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which failed jobs to replay: what they must match, and how many at most. An empty list matches every job."""
+class ReplaySelectionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which failed jobs to replay. An empty list matches every job."""
 
-    queues: tuple[str, ...] = ()
-    operations: tuple[str, ...] = ()
-    error_codes: tuple[str, ...] = ()
-    jobs: tuple[str, ...] = ()
+    queues: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
+    operations: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
+    error_codes: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
+    jobs: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
     since: datetime | None = None
     until: datetime | None = None
-    limit: int | None = None
-    mode: ReplayMode = ReplayMode.FAILED_ONLY
+    limit: Annotated[int, Meta(ge=1, le=100_000)] | None = None
 
     def selection(self, environment: str) -> Selection:
         """Return the selection for a ledger's environment; raise SpecInvalidError if it has a fault."""
-        replaces = self.mode is ReplayMode.REPAIR_AND_REPLACE
-        states = (JobState.SUCCEEDED, JobState.QUARANTINED) if replaces else (JobState.FAILED,)
         made = Selection(
             name=NAME,
             env=environment,
-            mode=self.mode,
             filters=SelectionFilters(
                 queues=self.queues,
                 operations=self.operations,
                 error_codes=self.error_codes,
                 jobs=self.jobs,
-                status=states,
                 created_at=Window(self.since, self.until) if self.since or self.until else None,
             ),
             limits=Limits(max_records=self.limit),
-            options=Options(allow_repair_and_replace=replaces),
         )
         fault = selection_fault(made)
         if fault is not None:

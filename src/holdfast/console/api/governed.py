@@ -20,21 +20,20 @@ from holdfast.console.api.governed_types import (
     GrantsAnswer,
     GuardAnswer,
     ReplayRunBody,
-    ReplaySelectionBody,
     RunAnswer,
 )
 from holdfast.console.api.routes import Cursor, IdPath, Limit, NamePath, WordQuery, acts, before, next_cursor, reads
-from holdfast.console.api.types import ReasonBody
+from holdfast.console.api.types import ReasonBody, answer_of
 from holdfast.console.forms import action_of
 from holdfast.console.governed_acts import GrantRequest
-from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.injected import Here
 from holdfast.console.security.callers import Permission
-from holdfast.console.selections import ReplaySelection
+from holdfast.console.selections import ReplaySelectionBody
 from holdfast.console.views.links import name_of
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.governance.approval import existing_grant
 from holdfast.governance.replay import replay
-from holdfast.governance.replay.replay import DryRun, ReplayReport
+from holdfast.governance.replay.replay import DryRun
 
 
 class Replays(Controller):
@@ -44,37 +43,34 @@ class Replays(Controller):
     tags = ["replays"]  # noqa: RUF012 - Litestar's own convention
 
     @acts("/dry-run", Permission.VIEW, summary="Show what a replay would do")
-    def dry_run(self, console: ConsoleHere, caller: CallerHere, data: JSONBody[ReplaySelectionBody]) -> DryRunAnswer:
+    def dry_run(self, here: Here, data: JSONBody[ReplaySelectionBody]) -> DryRunAnswer:
         """Return what a replay would do and the verdict of every guard; nothing is written."""
-        return _dry_run_answer(governed_acts.dry_run(console, caller, _selected(data).selection(console.environment)))
+        return _dry_run_answer(governed_acts.dry_run(here, data.selection(here.console.environment)))
 
     @acts("/", status_code=202, summary="Run a replay")
-    def run(self, console: ConsoleHere, caller: CallerHere, data: JSONBody[ReplayRunBody]) -> RunAnswer:
+    def run(self, here: Here, data: JSONBody[ReplayRunBody]) -> RunAnswer:
         """Begin the replay that a dry run showed; it continues after this answer."""
         run_id = governed_acts.run_replay(
-            console,
-            caller,
-            _selected(data.selection).selection(console.environment),
+            here,
+            data.selection.selection(here.console.environment),
             reason=data.reason,
             replay_reason=data.replay_reason,
             candidates_hash=data.candidates_hash,
             total=data.total,
             grant_id=data.grant_id,
         )
-        return _run_answer(replay.inspect(console.store, run_id, limit=1))
+        return answer_of(replay.inspect(here.store, run_id, limit=1), RunAnswer)
 
     @reads("/{run_id:str}", summary="Show a replay")
-    def show(self, console: ConsoleHere, caller: CallerHere, run_id: NamePath) -> RunAnswer:
+    def show(self, here: Here, run_id: NamePath) -> RunAnswer:
         """Show the state of a replay, and what it did."""
-        run_id = name_of(run_id)
-        caller.require_unlimited()
-        return _run_answer(replay.inspect(console.store, run_id, limit=1))
+        here.caller.require_unlimited()
+        return answer_of(replay.inspect(here.store, name_of(run_id), limit=1), RunAnswer)
 
     @acts("/{run_id:str}/stop", summary="Stop a replay")
-    def stop(self, console: ConsoleHere, caller: CallerHere, run_id: NamePath, data: JSONBody[ReasonBody]) -> RunAnswer:
+    def stop(self, here: Here, run_id: NamePath, data: JSONBody[ReasonBody]) -> RunAnswer:
         """Stop a replay before its next batch."""
-        run_id = name_of(run_id)
-        return _run_answer(governed_acts.stop_replay(console, caller, run_id, reason=data.reason))
+        return answer_of(governed_acts.stop_replay(here, name_of(run_id), reason=data.reason), RunAnswer)
 
 
 class Grants(Controller):
@@ -86,8 +82,7 @@ class Grants(Controller):
     @reads("/", summary="List grants")
     def list_grants(
         self,
-        console: ConsoleHere,
-        caller: CallerHere,
+        here: Here,
         *,
         in_state: Annotated[GrantState | None, QueryParameter(name="state")] = None,
         target: WordQuery = None,
@@ -95,42 +90,35 @@ class Grants(Controller):
         limit: Limit = 100,
     ) -> GrantsAnswer:
         """List grants, newest first."""
-        caller.require_unlimited()
-        with console.store.reading() as reading:
+        here.caller.require_unlimited()
+        with here.store.reading() as reading:
             found = reading.grants.page(state=in_state, target=target, before=before(cursor), limit=limit)
-        now = console.store.now()
+        now = here.store.now()
         return GrantsAnswer(
             grants=[GrantAnswer.of(one, now) for one in found],
             next_cursor=next_cursor([one.grant_id for one in found], limit),
         )
 
     @acts("/", status_code=201, summary="Request a grant")
-    def request_grant(self, console: ConsoleHere, caller: CallerHere, data: JSONBody[GrantBody]) -> GrantAnswer:
+    def request_grant(self, here: Here, data: JSONBody[GrantBody]) -> GrantAnswer:
         """Request a grant. Another person approves it in the console, or with the command."""
-        action = action_of(data.action)
-        wanted = GrantRequest(**{**msgspec.structs.asdict(data), "action": action})
-        return GrantAnswer.of(governed_acts.request_grant(console, caller, wanted), console.store.now())
+        wanted = GrantRequest(**{**msgspec.structs.asdict(data), "action": action_of(data.action)})
+        return GrantAnswer.of(governed_acts.request_grant(here, wanted), here.store.now())
 
     @reads("/{grant_id:int}", summary="Show a grant")
-    def show(self, console: ConsoleHere, caller: CallerHere, grant_id: IdPath) -> GrantDetails:
+    def show(self, here: Here, grant_id: IdPath) -> GrantDetails:
         """Show a grant, the exact words that an approval signs, and its history."""
-        caller.require_unlimited()
-        with console.store.reading() as reading:
+        here.caller.require_unlimited()
+        with here.store.reading() as reading:
             grant, journal = existing_grant(reading, grant_id), reading.journal.of(grant_id, GRANT.name)
             ledger_id = reading.settings.read()["ledger_id"]
-        return GrantDetails.of(grant, journal, ledger_id, console.store.now())
+        return GrantDetails.of(grant, journal, ledger_id, here.store.now())
 
     @acts("/{grant_id:int}/revoke", Permission.REVOKE, summary="Revoke a grant")
-    def revoke(
-        self, console: ConsoleHere, caller: CallerHere, grant_id: IdPath, data: JSONBody[ReasonBody]
-    ) -> GrantAnswer:
+    def revoke(self, here: Here, grant_id: IdPath, data: JSONBody[ReasonBody]) -> GrantAnswer:
         """Revoke a grant that is not consumed."""
-        made = governed_acts.revoke_grant(console, caller, grant_id, reason=data.reason)
-        return GrantAnswer.of(made, console.store.now())
-
-
-def _selected(body: ReplaySelectionBody) -> ReplaySelection:
-    return ReplaySelection(**msgspec.structs.asdict(body))
+        made = governed_acts.revoke_grant(here, grant_id, reason=data.reason)
+        return GrantAnswer.of(made, here.store.now())
 
 
 def _dry_run_answer(made: DryRun) -> DryRunAnswer:
@@ -151,7 +139,3 @@ def _dry_run_answer(made: DryRun) -> DryRunAnswer:
         grant_plan=made.selection_hash,
         authority=made.authority,
     )
-
-
-def _run_answer(report: ReplayReport) -> RunAnswer:
-    return RunAnswer(**{name: getattr(report, name) for name in RunAnswer.__struct_fields__})

@@ -11,24 +11,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.console.api.types import Id, JournalAnswer, Text, Word
+from holdfast.console.acts import Word
+from holdfast.console.api.types import Id, JournalAnswer, Text, answer_of
+from holdfast.console.selections import ReplaySelectionBody
 from holdfast.core.authority import approval_text, effective_state, scope_of
 from holdfast.core.governed import Grant
 from holdfast.core.journal import JournalRow
 from holdfast.governance.approval import approval_method
 from holdfast.store.requests import INTEGER_MAX
-
-
-class ReplaySelectionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which failed jobs to replay. An empty list matches every job."""
-
-    queues: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
-    operations: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
-    error_codes: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
-    jobs: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
-    since: datetime | None = None
-    until: datetime | None = None
-    limit: Annotated[int, Meta(ge=1, le=100_000)] | None = None
 
 
 class ReplayRunBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,10 +100,8 @@ class GrantDetails(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, grant: Grant, journal: list[JournalRow], ledger_id: str, now: datetime) -> GrantDetails:
         """Return a grant with its history."""
-        rows = [JournalAnswer.of(row) for row in journal]
-        return cls(
-            grant=GrantAnswer.of(grant, now), approval_text=approval_text(grant, ledger_id).decode(), journal=rows
-        )
+        rows, text = answer_of(journal, list[JournalAnswer]), approval_text(grant, ledger_id).decode()
+        return cls(grant=GrantAnswer.of(grant, now), approval_text=text, journal=rows)
 
 
 class GuardAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,17 +15,8 @@ from litestar.params import FromQuery, JSONBody, QueryParameter
 
 from holdfast.console import acts as perform
 from holdfast.console import governed_acts
-from holdfast.console.acts import SubmitRequest, seen_job
-from holdfast.console.api.routes import (
-    Cursor,
-    IdempotencyKey,
-    IdPath,
-    Limit,
-    WordQuery,
-    acts,
-    before,
-    reads,
-)
+from holdfast.console.acts import SubmitBody, seen_job
+from holdfast.console.api.routes import Cursor, IdempotencyKey, IdPath, Limit, WordQuery, acts, before, reads
 from holdfast.console.api.types import (
     ExplainAnswer,
     GovernedBody,
@@ -36,10 +27,10 @@ from holdfast.console.api.types import (
     MovedAnswer,
     QuarantineBody,
     SubmitAnswer,
-    SubmitBody,
+    answer_of,
 )
-from holdfast.console.context import Console
-from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.context import Visit
+from holdfast.console.injected import Here
 from holdfast.console.security.callers import Caller, Permission, out_of_scope
 from holdfast.console.selections import JobSelection
 from holdfast.core.errors import InputError
@@ -67,22 +58,16 @@ class Jobs(Controller):
         responses={200: ResponseSpec(SubmitAnswer, description="The key has a job already.", generate_examples=False)},
     )
     def submit(
-        self,
-        console: ConsoleHere,
-        caller: CallerHere,
-        data: JSONBody[SubmitBody],
-        idempotency_key: IdempotencyKey = None,
+        self, here: Here, data: JSONBody[SubmitBody], idempotency_key: IdempotencyKey = None
     ) -> Response[SubmitAnswer]:
         """Submit a job. With an Idempotency-Key a repeated request gives the same job, and its result."""
-        wanted = msgspec.convert(msgspec.structs.asdict(data), SubmitRequest)
-        admission = perform.submit(console, caller, wanted, idempotency_key)
+        admission = perform.submit(here, data, idempotency_key)
         return Response(_submitted(admission), status_code=201 if admission.is_new else 200)
 
     @reads("/", summary="List jobs")
     def list_jobs(
         self,
-        console: ConsoleHere,
-        caller: CallerHere,
+        here: Here,
         *,
         in_state: Annotated[JobState | None, QueryParameter(name="state")] = None,
         queue: WordQuery = None,
@@ -102,54 +87,44 @@ class Jobs(Controller):
         """
         filters = JobFilters(state=in_state, queue=queue, operation=operation, client=client, code=code)
         if key is not None:
-            return keyed_job(console, caller, filters, key)
+            return keyed_job(here, filters, key)
         times = Window(zoned(since, "since"), zoned(until, "until"))
-        return listed_jobs(console, caller, filters, times, cursor=cursor, limit=limit)
+        return listed_jobs(here, filters, times, cursor=cursor, limit=limit)
 
     @reads("/{job_id:int}", summary="Show a job")
-    def show(self, console: ConsoleHere, caller: CallerHere, job_id: IdPath) -> JobDetails:
+    def show(self, here: Here, job_id: IdPath) -> JobDetails:
         """Show a job with its payload, attempts and journal."""
-        return job_details(console, caller, job_id)
+        return job_details(here, job_id)
 
     @reads("/{job_id:int}/explain", summary="Explain a job")
-    def explain(self, console: ConsoleHere, caller: CallerHere, job_id: IdPath) -> ExplainAnswer:
+    def explain(self, here: Here, job_id: IdPath) -> ExplainAnswer:
         """Explain why a job is not running, with the next command."""
-        seen_job(console, caller, job_id)
-        with console.store.reading() as reading:
-            return ExplainAnswer.of(explain(reading, job_id, console.store.now()))
+        seen_job(here, job_id)
+        with here.store.reading() as reading:
+            return answer_of(explain(reading, job_id, here.store.now()), ExplainAnswer)
 
     @acts("/{job_id:int}/cancel", summary="Cancel a job")
-    def cancel(
-        self, console: ConsoleHere, caller: CallerHere, job_id: IdPath, data: JSONBody[JobActBody]
-    ) -> MovedAnswer:
+    def cancel(self, here: Here, job_id: IdPath, data: JSONBody[JobActBody]) -> MovedAnswer:
         """Cancel a pending or failed job; request a running one to stop."""
-        done = perform.cancel(console, caller, job_id, reason=data.reason, version=data.version)
-        return MovedAnswer(job_id=job_id, state=done.state, changed=True)
+        state = perform.cancel(here, job_id, reason=data.reason, version=data.version)
+        return MovedAnswer(job_id=job_id, state=state, changed=True)
 
     @acts("/{job_id:int}/retry", summary="Retry a job")
-    def retry(
-        self, console: ConsoleHere, caller: CallerHere, job_id: IdPath, data: JSONBody[JobActBody]
-    ) -> MovedAnswer:
+    def retry(self, here: Here, job_id: IdPath, data: JSONBody[JobActBody]) -> MovedAnswer:
         """Retry a failed job if it has attempts left."""
-        done = perform.retry(console, caller, job_id, reason=data.reason, version=data.version)
-        return MovedAnswer(job_id=job_id, state=done.state, changed=True)
+        state = perform.retry(here, job_id, reason=data.reason, version=data.version)
+        return MovedAnswer(job_id=job_id, state=state, changed=True)
 
     @acts("/{job_id:int}/quarantine", summary="Quarantine a job")
-    def quarantine(
-        self, console: ConsoleHere, caller: CallerHere, job_id: IdPath, data: JSONBody[QuarantineBody]
-    ) -> MovedAnswer:
+    def quarantine(self, here: Here, job_id: IdPath, data: JSONBody[QuarantineBody]) -> MovedAnswer:
         """Quarantine a pending or failed job."""
-        done = perform.quarantine(console, caller, job_id, data.code, reason=data.reason, version=data.version)
+        done = perform.quarantine(here, job_id, data.code, reason=data.reason, version=data.version)
         return MovedAnswer(job_id=job_id, state=done.job.state, changed=done.changed)
 
     @acts("/{job_id:int}/release", summary="Release a quarantined job")
-    def release(
-        self, console: ConsoleHere, caller: CallerHere, job_id: IdPath, data: JSONBody[GovernedBody]
-    ) -> MovedAnswer:
+    def release(self, here: Here, job_id: IdPath, data: JSONBody[GovernedBody]) -> MovedAnswer:
         """Release a quarantined job under a grant, which is consumed."""
-        done = governed_acts.release(
-            console, caller, job_id, reason=data.reason, grant_id=data.grant_id, version=data.version
-        )
+        done = governed_acts.release(here, job_id, reason=data.reason, grant_id=data.grant_id, version=data.version)
         return MovedAnswer(job_id=job_id, state=done.job.state, changed=done.changed, grant_id=done.grant_id)
 
 
@@ -177,20 +152,18 @@ def _submitted(admission: Admission) -> SubmitAnswer:
     )
 
 
-def listed_jobs(
-    console: Console, caller: Caller, filters: JobFilters, times: Window, *, cursor: str | None, limit: int
-) -> JobsAnswer:
+def listed_jobs(here: Visit, filters: JobFilters, times: Window, *, cursor: str | None, limit: int) -> JobsAnswer:
     """Return a page of the jobs that match, within the limits of the caller.
 
     It looks through a bounded number of jobs: a page can be short, or empty, and still have a next one.
     """
     named = msgspec.structs.replace(
         filters,
-        queue=within(caller, "queue", caller.queues, filters.queue),
-        operation=within(caller, "operation", caller.operations, filters.operation),
+        queue=within(here.caller, "queue", here.caller.queues, filters.queue),
+        operation=within(here.caller, "operation", here.caller.operations, filters.operation),
     )
     selection = JobSelection(filters=named, since=times.start, until=times.end)
-    with console.store.reading() as reading:
+    with here.store.reading() as reading:
         found = selection.page(reading, before=before(cursor), limit=limit)
         jobs = {job.job_id: job for job in reading.jobs.get_many([line.job_id for line in found.lines])}
     return JobsAnswer(
@@ -199,11 +172,11 @@ def listed_jobs(
     )
 
 
-def keyed_job(console: Console, caller: Caller, filters: JobFilters, key: str) -> JobsAnswer:
+def keyed_job(here: Visit, filters: JobFilters, key: str) -> JobsAnswer:
     """Return the job that a client submitted under a key, if it matches and is within the limits of the caller."""
-    with console.store.reading() as reading:
-        found = reading.jobs.by_key([(filters.client or caller.name, key)]).values()
-    jobs = [JobAnswer.of(job) for job in found if _fits(job, filters) and caller.sees(job.queue, job.operation)]
+    with here.store.reading() as reading:
+        found = reading.jobs.by_key([(filters.client or here.caller.name, key)]).values()
+    jobs = [JobAnswer.of(job) for job in found if _fits(job, filters) and here.caller.sees(job.queue, job.operation)]
     return JobsAnswer(jobs=jobs, next_cursor=None)
 
 
@@ -223,10 +196,10 @@ def within(caller: Caller, name: str, allowed: frozenset[str], wanted: str | Non
     raise out_of_scope(caller, message)
 
 
-def job_details(console: Console, caller: Caller, job_id: int) -> JobDetails:
+def job_details(here: Visit, job_id: int) -> JobDetails:
     """Return a job with its attempts and its journal, in the order in which they were written."""
-    seen_job(console, caller, job_id)
-    with console.store.reading() as reading:
+    seen_job(here, job_id)
+    with here.store.reading() as reading:
         job = reading.jobs.get(job_id)
         executions = reading.lists.executions(job_id)
         rows = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]

@@ -22,11 +22,12 @@ from holdfast.console.api.types import (
     StatsAnswer,
     SwitchAnswer,
     WorkerAnswer,
+    answer_of,
 )
-from holdfast.console.context import Console
-from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.context import Visit
+from holdfast.console.injected import ConsoleHere, Here
 from holdfast.console.problems import PROBLEM_JSON, Problem
-from holdfast.console.security.callers import Caller, Permission
+from holdfast.console.security.callers import Permission
 from holdfast.console.views.links import name_of
 from holdfast.core.errors import HoldfastError, StoreUnavailableError
 from holdfast.core.machines import JOB, JobState
@@ -45,27 +46,21 @@ class Queues(Controller):
     tags = ["queues"]  # noqa: RUF012 - Litestar's own convention
 
     @reads("/", summary="List queues")
-    def list_queues(self, console: ConsoleHere, caller: CallerHere) -> list[QueueAnswer]:
+    def list_queues(self, here: Here) -> list[QueueAnswer]:
         """List the queues with their jobs and workers, and which are paused."""
-        return queue_answers(console, caller)
+        return queue_answers(here)
 
     @acts("/{queue:str}/pause", summary="Pause a queue")
-    def pause(
-        self, console: ConsoleHere, caller: CallerHere, queue: NamePath, data: JSONBody[ReasonBody]
-    ) -> ChangedAnswer:
+    def pause(self, here: Here, queue: NamePath, data: JSONBody[ReasonBody]) -> ChangedAnswer:
         """Pause a queue; jobs that are running continue."""
-        queue = name_of(queue)
-        done = perform.pause_queue(console, caller, queue, reason=data.reason)
-        return ChangedAnswer(name=queue, changed=done.changed)
+        changed = perform.pause_queue(here, name_of(queue), reason=data.reason)
+        return ChangedAnswer(name=name_of(queue), changed=changed)
 
     @acts("/{queue:str}/resume", summary="Resume a queue")
-    def resume(
-        self, console: ConsoleHere, caller: CallerHere, queue: NamePath, data: JSONBody[GovernedBody]
-    ) -> ChangedAnswer:
+    def resume(self, here: Here, queue: NamePath, data: JSONBody[GovernedBody]) -> ChangedAnswer:
         """Resume a paused queue; outside dev this consumes a grant."""
-        queue = name_of(queue)
-        done = perform.resume_queue(console, caller, queue, reason=data.reason, grant_id=data.grant_id)
-        return ChangedAnswer(name=queue, changed=done.changed)
+        changed = perform.resume_queue(here, name_of(queue), reason=data.reason, grant_id=data.grant_id)
+        return ChangedAnswer(name=name_of(queue), changed=changed)
 
 
 class Switches(Controller):
@@ -75,33 +70,24 @@ class Switches(Controller):
     tags = ["switches"]  # noqa: RUF012 - see above
 
     @reads("/", summary="List switches that are on")
-    def list_switches(self, console: ConsoleHere, caller: CallerHere) -> list[SwitchAnswer]:
+    def list_switches(self, here: Here) -> list[SwitchAnswer]:
         """List the switches that are on."""
-        caller.require_unlimited()
-        with console.store.reading() as reading:
-            found = reading.switches.on().values()
-        return [
-            SwitchAnswer(name=one.name, thrown_by=one.thrown_by, reason=one.reason, created_at=one.created_at)
-            for one in found
-        ]
+        here.caller.require_unlimited()
+        with here.store.reading() as reading:
+            found = list(reading.switches.on().values())
+        return answer_of(found, list[SwitchAnswer])
 
     @acts("/{name:str}/throw", summary="Throw a switch")
-    def throw(
-        self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
-    ) -> ChangedAnswer:
+    def throw(self, here: Here, name: NamePath, data: JSONBody[ReasonBody]) -> ChangedAnswer:
         """Throw a switch: what it names stops, for all workers."""
-        name = name_of(name)
-        done = perform.throw_switch(console, caller, name, reason=data.reason)
-        return ChangedAnswer(name=name, changed=done.changed)
+        done = perform.throw_switch(here, name_of(name), reason=data.reason)
+        return ChangedAnswer(name=name_of(name), changed=done.changed)
 
     @acts("/{name:str}/lift", summary="Lift a switch")
-    def lift(
-        self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[GovernedBody]
-    ) -> ChangedAnswer:
+    def lift(self, here: Here, name: NamePath, data: JSONBody[GovernedBody]) -> ChangedAnswer:
         """Lift a switch under a grant, which is consumed."""
-        name = name_of(name)
-        done = perform.lift_switch(console, caller, name, reason=data.reason, grant_id=data.grant_id)
-        return ChangedAnswer(name=name, changed=done.changed)
+        done = perform.lift_switch(here, name_of(name), reason=data.reason, grant_id=data.grant_id)
+        return ChangedAnswer(name=name_of(name), changed=done.changed)
 
 
 class ScheduleRoutes(Controller):
@@ -111,41 +97,32 @@ class ScheduleRoutes(Controller):
     tags = ["schedules"]  # noqa: RUF012 - see above
 
     @reads("/", summary="List schedules")
-    def list_schedules(self, console: ConsoleHere, caller: CallerHere) -> list[ScheduleAnswer]:
+    def list_schedules(self, here: Here) -> list[ScheduleAnswer]:
         """List the schedules with their next tick and their last job."""
-        caller.require_unlimited()
-        now = console.store.now()
-        with console.store.reading() as reading:
+        here.caller.require_unlimited()
+        now = here.store.now()
+        with here.store.reading() as reading:
             found = active(reading)
             last = reading.schedules.last_ticks([one.name for one in found])
         return [ScheduleAnswer.of(one, last.get(one.name), now) for one in found]
 
     @acts("/{name:str}/pause", summary="Pause a schedule")
-    def pause(
-        self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
-    ) -> ChangedAnswer:
+    def pause(self, here: Here, name: NamePath, data: JSONBody[ReasonBody]) -> ChangedAnswer:
         """Pause a schedule; its ticks do not fire, and are not made up for later."""
-        name = name_of(name)
-        done = perform.pause_schedule(console, caller, name, reason=data.reason)
-        return ChangedAnswer(name=name, changed=done.changed)
+        changed = perform.pause_schedule(here, name_of(name), reason=data.reason)
+        return ChangedAnswer(name=name_of(name), changed=changed)
 
     @acts("/{name:str}/resume", summary="Resume a schedule")
-    def resume(
-        self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
-    ) -> ChangedAnswer:
+    def resume(self, here: Here, name: NamePath, data: JSONBody[ReasonBody]) -> ChangedAnswer:
         """Resume a paused schedule from its next tick."""
-        name = name_of(name)
-        done = perform.resume_schedule(console, caller, name, reason=data.reason)
-        return ChangedAnswer(name=name, changed=done.changed)
+        changed = perform.resume_schedule(here, name_of(name), reason=data.reason)
+        return ChangedAnswer(name=name_of(name), changed=changed)
 
     @acts("/{name:str}/trigger", summary="Trigger a schedule")
-    def trigger(
-        self, console: ConsoleHere, caller: CallerHere, name: NamePath, data: JSONBody[ReasonBody]
-    ) -> ChangedAnswer:
+    def trigger(self, here: Here, name: NamePath, data: JSONBody[ReasonBody]) -> ChangedAnswer:
         """Submit the job of a schedule now, beside its ticks."""
-        name = name_of(name)
-        done = perform.trigger_schedule(console, caller, name, reason=data.reason)
-        return ChangedAnswer(name=name, changed=True, job_id=done.job_id)
+        job_id = perform.trigger_schedule(here, name_of(name), reason=data.reason)
+        return ChangedAnswer(name=name_of(name), changed=True, job_id=job_id)
 
 
 class LedgerRoutes(Controller):
@@ -154,11 +131,11 @@ class LedgerRoutes(Controller):
     tags = ["ledger"]  # noqa: RUF012 - see above
 
     @reads("/workers", summary="List workers")
-    def workers(self, console: ConsoleHere, caller: CallerHere) -> list[WorkerAnswer]:
+    def workers(self, here: Here) -> list[WorkerAnswer]:
         """List the workers that run, and how many jobs each holds."""
-        caller.require_unlimited()
-        now = console.store.now()
-        with console.store.reading() as reading:
+        here.caller.require_unlimited()
+        now = here.store.now()
+        with here.store.reading() as reading:
             found, held = alive_workers(reading, now), reading.lists.held_by_owner(now)
         return [
             WorkerAnswer(
@@ -174,21 +151,14 @@ class LedgerRoutes(Controller):
         ]
 
     @reads("/stats", summary="Count jobs")
-    def stats(self, console: ConsoleHere, caller: CallerHere) -> StatsAnswer:
+    def stats(self, here: Here) -> StatsAnswer:
         """Count jobs by state and operation."""
-        return stats_answer(console, caller)
+        return stats_answer(here)
 
     @acts("/recover", summary="Recover stalled jobs")
-    def recover(self, console: ConsoleHere, caller: CallerHere, data: JSONBody[ReasonBody]) -> RecoveryAnswer:
+    def recover(self, here: Here, data: JSONBody[ReasonBody]) -> RecoveryAnswer:
         """Recover the jobs whose lease has expired."""
-        done = perform.recover(console, caller, reason=data.reason)
-        return RecoveryAnswer(
-            finished=done.finished,
-            reopened=done.reopened,
-            failed=done.failed,
-            quarantined=done.quarantined,
-            job_ids=list(done.job_ids),
-        )
+        return answer_of(perform.recover(here, reason=data.reason), RecoveryAnswer)
 
     @get(
         "/health",
@@ -225,18 +195,18 @@ class LedgerRoutes(Controller):
 
 
 @get("/metrics", opt={"permission": Permission.VIEW, "tokens": True}, sync_to_thread=True, include_in_schema=False)
-def metrics(console: ConsoleHere, caller: CallerHere) -> Response[str]:
+def metrics(here: Here) -> Response[str]:
     """Return the state of the ledger in Prometheus' text format."""
-    caller.require_unlimited()
-    return Response(exposition(console.store), media_type=CONTENT_TYPE.removesuffix("; charset=utf-8"))
+    here.caller.require_unlimited()
+    return Response(exposition(here.store), media_type=CONTENT_TYPE.removesuffix("; charset=utf-8"))
 
 
-def queue_answers(console: Console, caller: Caller) -> list[QueueAnswer]:
+def queue_answers(here: Visit) -> list[QueueAnswer]:
     """Return the queues within the limits of a caller; of each, the jobs within them."""
-    with console.store.reading() as reading:
-        now = console.store.now()
+    with here.store.reading() as reading:
+        now = here.store.now()
         names, paused, alive = known_queues(reading), set(reading.queues.paused()), alive_workers(reading, now)
-        counts = [count for count in reading.counts.current() if caller.sees(count.queue, count.operation)]
+        counts = [count for count in reading.counts.current() if here.caller.sees(count.queue, count.operation)]
     return [
         QueueAnswer(
             queue=name,
@@ -248,21 +218,21 @@ def queue_answers(console: Console, caller: Caller) -> list[QueueAnswer]:
             },
         )
         for name in names
-        if not caller.queues or name in caller.queues
+        if not here.caller.queues or name in here.caller.queues
     ]
 
 
-def stats_answer(console: Console, caller: Caller) -> StatsAnswer:
+def stats_answer(here: Visit) -> StatsAnswer:
     """Return the counts of the jobs within the limits of a caller."""
-    with console.store.reading() as reading:
+    with here.store.reading() as reading:
         counts, paused = reading.counts.current(), reading.queues.paused()
     operations: dict[str, dict[str, int]] = {}
     for count in counts:
-        if caller.sees(count.queue, count.operation):
+        if here.caller.sees(count.queue, count.operation):
             operations.setdefault(count.operation, dict.fromkeys(JOB.states, 0))[count.state] += count.n
     states = {state: sum(by_state[state] for by_state in operations.values()) for state in JOB.states}
     return StatsAnswer(
         states=states,
         operations=operations,
-        paused=[queue for queue in paused if not caller.queues or queue in caller.queues],
+        paused=[queue for queue in paused if not here.caller.queues or queue in here.caller.queues],
     )

@@ -14,11 +14,12 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from holdfast.console import governed_acts, many
+from holdfast.console.acts import Word
 from holdfast.console.api.governed_types import GrantAnswer
 from holdfast.console.api.jobs import zoned
 from holdfast.console.api.routes import acts
-from holdfast.console.api.types import Id, Text, Word
-from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.api.types import Id, Text, answer_of
+from holdfast.console.injected import Here
 from holdfast.console.many import ManyAct
 from holdfast.console.security.callers import Permission
 from holdfast.console.selections import JobSelection
@@ -111,45 +112,27 @@ class ManyActs(Controller):
     tags = ["jobs"]  # noqa: RUF012 - Litestar's own convention
 
     @acts("/dry-run", Permission.VIEW, summary="Show what an act on several jobs would do")
-    def dry_run(self, console: ConsoleHere, caller: CallerHere, data: JSONBody[ManyBody]) -> ManyPlanAnswer:
+    def dry_run(self, here: Here, data: JSONBody[ManyBody]) -> ManyPlanAnswer:
         """Return the jobs that an act would change, each with its version, and why others are passed over."""
         filters = JobFilters(
             state=data.state, queue=data.queue, operation=data.operation, client=data.client, code=data.code
         )
         since, until = zoned(data.since, "since"), zoned(data.until, "until")
         selection = JobSelection(filters=filters, since=since, until=until, jobs=data.jobs)
-        made = many.plan(console, caller, data.act, selection)
-        return ManyPlanAnswer(
-            act=made.act,
-            total=made.total,
-            jobs=[ChosenAnswer(job_id=job.job_id, version=job.version) for job in made.jobs],
-            by_state=made.by_state,
-            by_operation=made.by_operation,
-            skipped=made.skipped,
-            more=made.more,
-            grant_target=made.target,
-            authority=made.authority,
-        )
+        made = many.plan(here, data.act, selection)
+        return answer_of(made, ManyPlanAnswer)
 
     @acts("/", summary="Act on several jobs")
-    def act(self, console: ConsoleHere, caller: CallerHere, data: JSONBody[ManyActBody]) -> ManyDoneAnswer:
+    def act(self, here: Here, data: JSONBody[ManyActBody]) -> ManyDoneAnswer:
         """Retry, cancel or release the jobs of a dry run. A job that has moved is passed over; a release is refused."""
         chosen = [many.ChosenJob(one.job_id, one.version) for one in data.jobs]
-        done = many.perform(console, caller, data.act, chosen, reason=data.reason, grant_id=data.grant_id)
-        refused = [RefusedAnswer(job_id=one.job_id, code=one.code, message=one.message) for one in done.refused]
-        return ManyDoneAnswer(act=done.act, done=done.done, refused=refused, grant_id=done.grant_id)
+        done = many.perform(here, data.act, chosen, reason=data.reason, grant_id=data.grant_id)
+        return answer_of(done, ManyDoneAnswer)
 
     @acts("/release/request", status_code=201, summary="Request the grant to release several jobs")
-    def request_release(
-        self, console: ConsoleHere, caller: CallerHere, data: JSONBody[ReleaseGrantBody]
-    ) -> GrantAnswer:
+    def request_release(self, here: Here, data: JSONBody[ReleaseGrantBody]) -> GrantAnswer:
         """Request the grant to release exactly these quarantined jobs. Another person approves it in the console."""
         made = governed_acts.request_release(
-            console,
-            caller,
-            data.jobs,
-            reason=data.reason,
-            rollback_plan=data.rollback_plan,
-            executor=data.executor,
+            here, data.jobs, reason=data.reason, rollback_plan=data.rollback_plan, executor=data.executor
         )
-        return GrantAnswer.of(made.grant, console.store.now())
+        return GrantAnswer.of(made.grant, here.store.now())

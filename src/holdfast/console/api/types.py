@@ -6,7 +6,7 @@ Invariants: a payload is shown without likely secrets, as the command shows it; 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -14,32 +14,24 @@ from msgspec import Meta
 from holdfast.core.journal import JournalRow
 from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Execution, Job
-from holdfast.explain.explanation import Explanation, FindingCode, JobVerdict
+from holdfast.explain.explanation import FindingCode, JobVerdict
 from holdfast.explain.values import payload_value, result_value, traceback_values
 from holdfast.scheduling.schedules import Missed, Overlap, Scheduled
-from holdfast.store.requests import INTEGER_MAX
 from holdfast.store.verbs.schedules import LastTick
 
 ID_MAX = 2**63 - 1
 Id = Annotated[int, Meta(ge=1, le=ID_MAX)]
-Word = Annotated[str, Meta(min_length=1, max_length=1024)]
 Text = Annotated[str, Meta(min_length=1, max_length=4000)]
+T = TypeVar("T")
+
+
+def answer_of(record: object, kind: type[T]) -> T:
+    """Return a record, or several, as the API shows it: with the fields that `kind` has."""
+    return msgspec.convert(record, kind, from_attributes=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Requests
-
-
-class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job to submit. A token submits as a client of its own name; an operator may name another client."""
-
-    operation: Word
-    payload: dict[str, Any] = {}
-    client: Word | None = None
-    queue: Word | None = None
-    priority: Annotated[int, Meta(ge=-INTEGER_MAX, le=INTEGER_MAX)] | None = None
-    run_at: datetime | None = None
-    version: Word | None = None
 
 
 class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,11 +134,6 @@ class ExecutionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None
     created_at: datetime
 
-    @classmethod
-    def of(cls, execution: Execution) -> ExecutionAnswer:
-        """Return an attempt as the API shows it."""
-        return cls(**{name: getattr(execution, name) for name in cls.__struct_fields__})
-
 
 class JournalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the journal."""
@@ -162,11 +149,6 @@ class JournalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     grant_id: int | None
     at: datetime
-
-    @classmethod
-    def of(cls, row: JournalRow) -> JournalAnswer:
-        """Return a row as the API shows it."""
-        return cls(**{name: getattr(row, name) for name in cls.__struct_fields__})
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,8 +166,8 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             job=JobAnswer.of(job),
             payload=payload_value(job),
-            executions=[ExecutionAnswer.of(one) for one in executions],
-            journal=[JournalAnswer.of(row) for row in journal],
+            executions=answer_of(executions, list[ExecutionAnswer]),
+            journal=answer_of(journal, list[JournalAnswer]),
             tracebacks=traceback_values(traces),
         )
 
@@ -206,15 +188,6 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     state: JobState
     verdict: JobVerdict
     findings: list[FindingAnswer]
-
-    @classmethod
-    def of(cls, found: Explanation) -> ExplainAnswer:
-        """Return an explanation as the API shows it."""
-        findings = [
-            FindingAnswer(code=one.code, message=one.message, evidence=one.evidence, next=one.next)
-            for one in found.findings
-        ]
-        return cls(job_id=found.job_id, state=found.state, verdict=found.verdict, findings=findings)
 
 
 class MovedAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from litestar.params import FromPath
 from litestar.response import Redirect, Template
 
 from holdfast.console.forms import many_act_of
-from holdfast.console.injected import CallerHere, ConsoleHere
+from holdfast.console.injected import CallerHere, ConsoleHere, Here
 from holdfast.console.pages.frame import (
     AnyRequest,
     confirmed,
@@ -133,9 +133,7 @@ def _confirm_recovery(_forms: Controller, request: AnyRequest, console: ConsoleH
     return confirmed(request, "/workers", confirm_recovery(expired))
 
 
-def _confirm_many(
-    _forms: Controller, request: AnyRequest, console: ConsoleHere, caller: CallerHere
-) -> Template | Redirect:
+def _confirm_many(_forms: Controller, request: AnyRequest, here: Here) -> Template | Redirect:
     """Show what an act on several jobs would do: on those with these ids, or on all that match the filters."""
     given = request.query_params
     one = {name: values[-1] for name in given if (values := given.getall(name)) and name != "id"}
@@ -149,9 +147,9 @@ def _confirm_many(
     if one.get("act") == "replay":
         draft = path("/replays", "new", jobs=",".join(map(str, ids)), step="look") if ids else query.replay
         return Redirect(base_of(request) + draft, status_code=303)
-    act, now = many_act_of(one.get("act", "")), console.store.now()
+    act, now = many_act_of(one.get("act", "")), here.store.now()
     selection = JobSelection(jobs=ids) if ids else query.selection(now)
-    view = many_view(console, caller, act, selection, back=query.address())
+    view = many_view(here, act, selection, back=query.address())
     return shown(request, "many.html", "/jobs", view=view, **permission_of(request))
 
 

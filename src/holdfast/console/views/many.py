@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.console.context import Console
+from holdfast.console.context import Visit
 from holdfast.console.many import ManyAct, ManyPlan, plan
-from holdfast.console.security.callers import Caller
 from holdfast.console.selections import JobSelection
 from holdfast.core.authority import Act
 from holdfast.core.environments import DEV, PROD
@@ -54,22 +53,22 @@ class ManyView(msgspec.Struct, frozen=True, kw_only=True):
         return ",".join(str(job.job_id) for job in self.plan.jobs)
 
 
-def many_view(console: Console, caller: Caller, act: ManyAct, selection: JobSelection, *, back: str) -> ManyView:
+def many_view(here: Visit, act: ManyAct, selection: JobSelection, *, back: str) -> ManyView:
     """Return the page before an act on a selection; nothing is written."""
-    made = plan(console, caller, act, selection)
+    made = plan(here, act, selection)
     grant = None
-    if made.target is not None:
-        with console.store.reading() as reading:
+    if made.grant_target is not None:
+        with here.store.reading() as reading:
             now = reading.now()
-            found = [g for g in reading.grants.open_for(Act.RELEASE_MANY, made.target) if g.expires_at > now]
+            found = [g for g in reading.grants.open_for(Act.RELEASE_MANY, made.grant_target) if g.expires_at > now]
         grant = max(found, key=lambda one: one.state is GrantState.ACTIVE, default=None)
     return ManyView(
         plan=made,
         says=SAYS[act],
         most=MANY_MAX,
-        typed=console.environment == PROD,
-        environment=console.environment,
+        typed=here.console.environment == PROD,
+        environment=here.console.environment,
         back=back,
         grant=grant,
-        needs_grant=act is ManyAct.RELEASE and console.environment != DEV,
+        needs_grant=act is ManyAct.RELEASE and here.console.environment != DEV,
     )

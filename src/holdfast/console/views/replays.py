@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.console.selections import ReplaySelection
+from holdfast.console.selections import ReplaySelectionBody
 from holdfast.console.views.jobs import number_in, text_in
 from holdfast.console.views.links import path
 from holdfast.core.authority import Wanted
@@ -64,7 +64,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     def selection(self, environment: str) -> Selection:
         """Return the selection of this draft; raise SpecInvalidError if it has a fault."""
-        return ReplaySelection(
+        return ReplaySelectionBody(
             queues=(self.queue,) if self.queue else (),
             operations=(self.operation,) if self.operation else (),
             error_codes=(self.code,) if self.code else (),
