@@ -25,7 +25,7 @@ from holdfast.core.errors import EpochError, InputError, RefusedByDatabaseError,
 from holdfast.core.seals import Seal
 from holdfast.store import Lease, Store, connect, create_store, open_store
 from holdfast.testing import VirtualClock
-from tests.audit.sealing import guards_off, journal, loose_rows, rewrite_all, seals, submit, write_epoch
+from tests.audit.sealing import guards_off, journal, loose_rows, seals, shift_xids, submit, write_epoch
 
 ROOT = Path(__file__).parents[2]
 
@@ -304,13 +304,6 @@ def test_nothing_is_sealed_after_a_broken_end(ledger_url: str, how: str) -> None
             head(store)
         assert seals(store) == before
         assert not verify(store).ok
-
-
-def shift_xids(client: Any, by: int) -> None:
-    """Let the ledger look as if it came from a database with higher transaction ids."""
-    client.run(f"UPDATE holdfast_journal SET xid = xid + {by}")
-    client.run(f"UPDATE holdfast_seals SET last_xid = last_xid + {by}, horizon_xid = horizon_xid + {by}")
-    rewrite_all(client)
 
 
 @pytest.mark.parametrize("sealed_before", [True, False])

@@ -1,8 +1,7 @@
 """Every command that a text of the source names exists; every command of a next step parses, and is run if it can be.
 
 The commands are collected from the syntax trees of the whole source, so that a new raise site is tested by being there:
-a command with values in it must be listed in SITUATIONS, in PREPARED of test_refused_states, or in NOT_RUN with the
-reason.
+a command with values in it must be listed in SITUATIONS, or have a test in test_refused_states.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ import pytest
 
 from holdfast.cli.app import app
 from tests.cli.commands import holdfast
-from tests.cli.test_next_steps import NOT_HERE, worked
-from tests.cli.test_refused_states import PREPARED
+from tests.cli.test_next_steps import worked
+from tests.cli.test_refused_states import LISTED, PREPARED, TYPED
 
 __all__ = ["worked"]
 
@@ -45,24 +44,9 @@ SITUATIONS = {
     "holdfast show {job_id}": "holdfast show 4",
     "holdfast snapshot create FILE": "holdfast snapshot create work.snapshot",
     "holdfast init --env {to} --db another.db": "holdfast init --env stage --db another.db",
+    "holdfast nodd subscribe DATASET --account NUMBER": "holdfast nodd subscribe gfs --account 123456789012",
 }
-TERMINAL = "it asks for a password at a terminal: tests/console/test_accounts.py gives one by --password-stdin"
-SERVICES = "it needs the services of AWS: tests/nodd/test_operating.py runs the same against a local server"
-ROOT = "the class of the error does not know the run; the error itself names it: tests/cli/test_procedure.py"
-NOT_RUN = {
-    **NOT_HERE,
-    "holdfast console users add NAME --role approver": TERMINAL,
-    "holdfast console users add NAME --role operator": TERMINAL,
-    "holdfast console users passwd NAME": TERMINAL,
-    "holdfast console users passwd {name}": TERMINAL,
-    "holdfast nodd reconcile {dataset} --date {last}": SERVICES,
-    "holdfast nodd subscribe DATASET --account NUMBER": SERVICES,
-    "holdfast procedure resume --reason TEXT ROOT": ROOT,
-    "holdfast procedure show ROOT": ROOT,
-}
-
-
-ELSEWHERE = NOT_RUN.keys() | PREPARED.keys()
+ELSEWHERE = {LISTED, *PREPARED, *TYPED}
 
 
 class Named(NamedTuple):
@@ -177,7 +161,7 @@ def test_each_command_that_a_text_names_exists() -> None:
 def test_each_command_with_values_has_a_situation_or_a_reason() -> None:
     open_ended = {step for step in steps() if re.search(r"[{…]|\b[A-Z]{2,}\b", step)}
     assert open_ended - SITUATIONS.keys() - ELSEWHERE == set()
-    assert (SITUATIONS.keys() | ELSEWHERE) - steps() - NOT_HERE.keys() == set()
+    assert (SITUATIONS.keys() | ELSEWHERE) - steps() == set()
 
 
 @pytest.mark.req("G-25")

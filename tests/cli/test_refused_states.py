@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +18,12 @@ from holdfast.engine.world import Crash
 from holdfast.governance.runs.procedure import Mode, run
 from holdfast.nodd.tables import prepare
 from holdfast.testing import VirtualClock
-from tests.cli.commands import Outcome, holdfast
+from tests.audit.sealing import guards_off, shift_xids
+from tests.cli.commands import Outcome, clean_environment, holdfast
 from tests.cli.test_procedure import shelving
 from tests.governance.quarantining import failed_once, quarantined, submitted
 from tests.governance.shelves import WHO, crashing, make
+from tests.nodd.s3 import loopback_s3
 from tests.support.ledgers import new_store
 
 REQUEST = ("--executor", "ann", "--rollback-plan", "undo", "--reason", "a test", "--as", "ann")
@@ -112,6 +119,16 @@ def unfinished(place: Place) -> list[str]:
     return refused("procedure", "run", "shelving", *APP, "--root", "s", "--reason", "x", "--mode", "REAL_RUN")
 
 
+def epoch_behind(place: Place) -> list[str]:
+    """Let the ledger come from a database with higher transaction ids; return what the refusal of a seal advises."""
+    place.made()
+    typed("submit", "noop")
+    typed("audit", "head")
+    with guards_off(place.url) as client:
+        shift_xids(client, 1_000_000)
+    return refused("audit", "head")
+
+
 def with_accounts(*words: str) -> Callable[[Place], list[str]]:
     def prepared(place: Place) -> list[str]:
         place.made()
@@ -138,6 +155,7 @@ PREPARED: dict[str, Callable[[Place], list[str]]] = {
     "holdfast grant sign {grant.grant_id} --key FILE": grant_sign,
     "holdfast grant slip --action {wanted.act} --target {wanted.target} --executor … --rollback-plan … --reason …"
     " --as NAME --key FILE > slip.json": grant_slip,
+    "holdfast migrate --new-epoch": epoch_behind,
     "holdfast nodd ignored --reason {UNKNOWN_BUCKET}": with_nodd("ignored", "--reason", "unknown_bucket"),
     "holdfast nodd records": with_nodd("records"),
     "holdfast nodd rejected": with_nodd("rejected"),
@@ -163,3 +181,55 @@ def test_a_command_of_a_next_step_succeeds_in_the_state_that_it_is_for(
     for command in commands:
         done: Outcome = holdfast(*shlex.split(command)[1:])
         assert done.code == 0, (command, done)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Commands that ask for a password, at a terminal
+
+TYPED = {
+    "holdfast console users add NAME --role operator": "console users add ann --role operator",
+    "holdfast console users add NAME --role approver": "console users add bob --role approver",
+    "holdfast console users passwd NAME": "console users passwd ann",
+    "holdfast console users passwd {name}": "console users passwd bob",
+}
+EACH = "import sys; from holdfast.cli import run; sys.exit(sum(run(line.split()) for line in sys.argv[1:]))"
+
+
+@pytest.mark.req("G-25")
+def test_commands_that_ask_for_a_password_succeed_at_a_terminal(tmp_path: Path) -> None:
+    environment = {**clean_environment(), "HOLDFAST_CONSOLE_ACCOUNTS": str(tmp_path / "accounts.db")}
+    words = [sys.executable, "-c", EACH, *TYPED.values()]
+    terminal, inside = pty.openpty()
+    with subprocess.Popen(words, env=environment, preexec_fn=lambda: os.login_tty(inside)) as child:
+        os.close(inside)
+        shown = b""
+        for times in range(1, 2 * len(TYPED) + 1):  # each asks for the password, and for the same one again
+            while len(re.findall(rb"assword: |confirmation: ", shown)) < times:
+                shown += os.read(terminal, 1024)
+            os.write(terminal, PASSWORD)
+        assert child.wait(60) == 0
+    os.close(terminal)
+    assert PASSWORD.strip() not in shown
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The command that lists a bucket, with a server on loopback instead of the one of AWS
+
+LISTED = "holdfast nodd reconcile {dataset} --date {last}"
+LISTING = (
+    b'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><IsTruncated>false</IsTruncated><Contents>'
+    b"<Key>gfs.20260802/00/atmos/gfs.t00z.pgrb2.0p25.f000</Key><Size>9</Size><ETag>&quot;e&quot;</ETag>"
+    b"<LastModified>2026-08-02T03:30:00.000Z</LastModified></Contents></ListBucketResult>"
+)
+
+
+@pytest.mark.req("G-25")
+def test_a_command_that_lists_a_bucket_succeeds(sqlite_ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", sqlite_ledger)
+    with loopback_s3() as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+        server.put("noaa-gfs-bdp-pds", "", LISTING)
+        server.everywhere = "noaa-gfs-bdp-pds/"
+        command = LISTED.format(dataset="gfs", last="2026-08-02")
+        [found] = typed(*shlex.split(command)[1:])
+    assert found["missing"] == found["listed"] > 0

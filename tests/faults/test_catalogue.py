@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import json
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from holdfast.model.guards import KEEPS
 from tests.faults.catalogue import FAULTS
+from tests.faults.run import CAUGHT
 from tests.faults.seeded import BOTH, ROOT, SOURCE, Patch, PatchError, SeededFault, patched_files
 from tests.support import thinning
 
@@ -56,6 +58,15 @@ def test_every_listed_test_exists(fault: SeededFault) -> None:
             assert function in functions(path), test
             word = case.rpartition("-")[2]  # a case is a name of this folder, such as that of a corruption
             assert any(word in beside.read_text(encoding="utf-8") for beside in path.parent.glob("*.py")), test
+
+
+def test_the_tests_that_are_recorded_as_having_caught_a_fault_exist() -> None:
+    caught: dict[str, list[str]] = json.loads(CAUGHT.read_text(encoding="utf-8"))
+    assert caught.keys() == {fault.id for fault in FAULTS}
+    assert [name for name, tests in caught.items() if not tests] == []
+    for test in {test for tests in caught.values() for test in tests}:
+        file, _, name = test.partition("::")
+        assert name in functions(ROOT / file), test
 
 
 def test_no_case_of_a_listed_test_is_left_out_on_postgres() -> None:

@@ -284,13 +284,11 @@ class BrokenError(HoldfastError):
 
 
 def _completed(step: str, context: Mapping[str, object]) -> str:
-    """Return a next step with the id of the job and the root of the run in its commands; without one, it lists them."""
-    for word, name, instead in (("ID", "job_id", "jobs"), ("ROOT", "root", "procedure list")):
-        if (value := context.get(name)) is not None:
-            step = step.replace(f" {word}`", f" {value}`")
-        elif f" {word}`" in step:
-            step = f"Find it with `holdfast {instead}`."
-    return step
+    """Return a next step with the id of the job in its commands; without an id, it lists the jobs."""
+    if " ID`" not in step:
+        return step
+    job_id = context.get("job_id")
+    return "Find it with `holdfast jobs`." if job_id is None else step.replace(" ID`", f" {job_id}`")
 
 
 def _plain(value: object) -> object:

@@ -247,9 +247,7 @@ class ProcedureStoppedError(GovernanceError):
     """A run of a procedure stopped; the code is its stop state."""
 
     code = "procedure_stopped"
-    next_step = (
-        "Show the run with `holdfast procedure show ROOT`; continue it: `holdfast procedure resume --reason TEXT ROOT`."
-    )
+    next_step = "List the runs and where they stopped: `holdfast procedure list`."
 
 
 class QueueFullError(RefusedError):
