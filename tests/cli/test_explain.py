@@ -22,7 +22,7 @@ def test_explain_prints_json(history: str) -> None:
     assert not_due["evidence"]["run_at"] == "2099-01-31T12:00:00.000000Z"
     assert not_due["next"] == f"holdfast show {at(history)} 5"
     assert no_worker["evidence"] == {"queue": "default", "last_seen_at": None, "living_workers": []}
-    assert no_worker["next"] == f"holdfast workers {at(history)} --all"
+    assert no_worker["next"] == "holdfast worker --help"
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,9 @@ def test_the_text_output(history: str) -> None:
     assert (code, err) == (0, "")
     assert re.fullmatch(
         "job 5 pending: needs action\n"
-        "- No running worker serves queue default; none was ever started. Start one with --queue default.\n"
-        f"  next: holdfast workers {re.escape(at(history))} --all\n"
+        "- No running worker serves queue default; none was ever started."
+        " Start one: holdfast worker MODULE:LEDGER --queue default\n"
+        "  next: holdfast worker --help\n"
         rf"- The job is due at {FAR}\.\n"
         f"  next: holdfast show {re.escape(at(history))} 5\n",
         out,

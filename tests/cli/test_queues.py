@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast import Execution, Ledger, Operations, Worker
 from holdfast.cli.options import actor
 from holdfast.core.errors import QueueUnknownError
 from holdfast.store import Declared, Lease, Submission, open_store
+from holdfast.store.verbs.alive import SILENT_S
 from tests.cli.commands import holdfast, typed
 
 
@@ -117,6 +119,24 @@ def test_a_setting_older_than_its_journal_is_journalled_when_it_is_removed(ledge
         ("pause", "true", None, "bob"), ("pause", None, "true", "holdfast"),
         ("depth", "7", None, "bob"), ("depth", None, "7", "holdfast"),
     ]  # fmt: skip
+
+
+def test_a_worker_without_heartbeats_is_silent_before_it_is_lost(ledger: str) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=SILENT_S + 1)
+    with open_store(ledger, lambda: before) as store, store.transaction() as transaction:
+        transaction.workers.seen("worker-1", ["default"], ["noop@1.0.0"], 4)
+        transaction.jobs.submit([Submission(operation="noop", payload="{}")])
+    [worker] = holdfast("workers", "--db", ledger, "--json").json
+    assert worker["state"] == "silent"
+    report = holdfast("status", "--db", ledger, "--json").json["workers"]
+    assert (report["running"], report["silent"]) == (1, 1)
+    assert holdfast("status", "--db", ledger).tells("1 running", "1 silent")
+    [about_to_start] = holdfast("explain", "1", "--db", ledger, "--json").json["findings"]
+    assert about_to_start["evidence"]["last_seen_at"] == worker["seen_at"]
+    assert holdfast(*shlex.split(about_to_start["next"])[1:]).tells("worker-1", "silent")
+    with open_store(ledger) as store, store.transaction() as transaction:
+        transaction.workers.seen("worker-1", ["default"], ["noop@1.0.0"], 4)
+    assert holdfast("status", "--db", ledger, "--json").json["workers"]["silent"] == 0
 
 
 def test_stopped_workers_are_listed_on_request(sqlite_ledger: str) -> None:

@@ -200,7 +200,7 @@ def test_commands_that_ask_for_a_password_succeed_at_a_terminal(tmp_path: Path) 
     environment = {**clean_environment(), "HOLDFAST_CONSOLE_ACCOUNTS": str(tmp_path / "accounts.db")}
     words = [sys.executable, "-c", EACH, *TYPED.values()]
     terminal, inside = pty.openpty()
-    with subprocess.Popen(words, env=environment, preexec_fn=lambda: os.login_tty(inside)) as child:
+    with subprocess.Popen(words, env=environment, preexec_fn=lambda: os.login_tty(inside)) as child:  # noqa: PLW1509
         os.close(inside)
         shown = b""
         for times in range(1, 2 * len(TYPED) + 1):  # each asks for the password, and for the same one again

@@ -60,6 +60,7 @@ def test_health_warns_of_what_needs_action_and_its_next_step_works(
         )
         transaction.executions.claim(Lease(owner="worker-1", seconds=0.001, queues=("slow",)))
     found = checks(ledger)
+    assert found["workers"]["next"] == "holdfast worker --help"  # none has ever run
     assert {name for name, check in found.items() if check["status"] == "warning"} == {"leases", "workers", "queues"}
     for check in found.values():
         if check["next"]:

@@ -31,6 +31,7 @@ from holdfast.console.views.workers import workers_view
 from holdfast.core.errors import InputError, JobNotFoundError, QueueUnknownError, RecordNotFoundError
 from holdfast.core.machines import JOB, JobState
 from holdfast.store.transaction import Reading
+from holdfast.store.verbs.alive import SILENT_S
 from holdfast.store.verbs.watch import JobFilters, JobMoves, first_job_since, job_lines
 from tests.console.scenes import NOW, Scene
 
@@ -277,6 +278,8 @@ def test_workers_that_run_come_first(scene: Made) -> None:
     view = read(scene, workers_view)
     assert [line.state for line in view.lines[:4]] == ["running", "running", "running", "stopped"]
     assert (view.running, view.slots, view.held, view.expired) == (3, 16, 4, 0)
+    quiet = read(scene, lambda r, now: workers_view(r, now + timedelta(seconds=SILENT_S + 0.1)))
+    assert (quiet.running, [line.state for line in quiet.lines[:3]]) == (3, ["silent"] * 3)
     late = read(scene, lambda r, now: workers_view(r, now + timedelta(seconds=60)))
     assert (late.running, late.expired) == (0, 4)
     assert late.lines[0].state == "lost"

@@ -220,8 +220,9 @@ def test_no_worker(verbs: Verbs) -> None:
     found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
     names(found, "slow")
     assert found.evidence == {"queue": "slow", "last_seen_at": None, "living_workers": []}
-    assert found.next == "holdfast workers --all"
+    assert found.next == "holdfast worker --help"  # none has ever run
     hello(verbs, "worker-of-others")
+    assert only(explained(verbs, job_id), JobVerdict.BLOCKED, "no_worker").next == "holdfast workers --all"
     hello(verbs, "worker-of-slow", queues=("default", "slow"))
     seen_at = text(verbs)
     verbs.clock.advance(ALIVE_S)
@@ -326,7 +327,7 @@ def test_a_job_that_nothing_blocks(verbs: Verbs) -> None:
     job_id = verbs.submit()
     found = only(explained(verbs, job_id), JobVerdict.WAITING, "about_to_start")
     names(found, "within 1 s")
-    assert found.evidence == {"workers": [WORKER], "free": 2}
+    assert found.evidence == {"workers": [WORKER], "free": 2, "last_seen_at": text(verbs)}
     assert found.next == f"holdfast show {job_id}"
 
 

@@ -15,6 +15,7 @@ from holdfast.engine.worker.pace import POLL_S
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.explain.limited import limited_finding
 from holdfast.explain.view import JobView, moment_text
+from holdfast.store.verbs.alive import is_silent
 from holdfast.store.verbs.flow import Wait
 from holdfast.store.verbs.lists import WorkerRow
 
@@ -134,13 +135,15 @@ def _service(seen: JobView, *, may_start: bool) -> Iterator[Finding]:
     job = seen.job
     serving = [worker for worker in seen.workers if job.queue in worker.queues]
     knowing = [worker for worker in serving if any(_can_run(job, operation) for operation in worker.operations)]
-    start = "holdfast workers --all"
+    # The ledger does not know the module of an application, so it cannot print the whole command.
+    start = "holdfast workers --all" if seen.all_workers else "holdfast worker --help"
     if not serving:
         last = max((worker.seen_at for worker in seen.all_workers if job.queue in worker.queues), default=None)
         ever = f"the last one was seen at {seen.when(last)}" if last else "none was ever started"
         yield seen.finding(
             FindingCode.NO_WORKER,
-            f"No running worker serves queue {job.queue}; {ever}. Start one with --queue {job.queue}.",
+            f"No running worker serves queue {job.queue}; {ever}."
+            f" Start one: holdfast worker MODULE:LEDGER --queue {shlex.quote(job.queue)}",
             {
                 "queue": job.queue,
                 "last_seen_at": moment_text(last),
@@ -194,8 +197,17 @@ def _turn(seen: JobView, knowing: list[WorkerRow]) -> Iterator[Finding]:
             seen.queue_jobs(JobState.PENDING),
         )
     if not full and not ahead:
+        last = max(worker.seen_at for worker in knowing)
+        silent = all(is_silent(worker, seen.now) for worker in knowing)
         yield seen.finding(
             FindingCode.ABOUT_TO_START,
-            f"A worker claims the job at its next poll, within {POLL_S:g} s.",
-            {"workers": sorted(slots), "free": sum(max(0, slots[name] - busy[name]) for name in slots)},
+            f"The workers that can run the job are silent since {seen.when(last)}: they hang, or were killed."
+            if silent
+            else f"A worker claims the job at its next poll, within {POLL_S:g} s.",
+            {
+                "workers": sorted(slots),
+                "free": sum(max(0, slots[name] - busy[name]) for name in slots),
+                "last_seen_at": moment_text(last),
+            },
+            "holdfast workers" if silent else None,
         )

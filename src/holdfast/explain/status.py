@@ -5,7 +5,7 @@ Invariants: nothing is written; the time that it takes does not grow with the nu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import msgspec
 from holdfast.core.machines import JOB, JobState
 from holdfast.store.migrations import migrations
 from holdfast.store.store import Store
+from holdfast.store.verbs.alive import alive_workers, is_silent
 from holdfast.telemetry.state import Value, state_of
 
 DISK_WARNING_BYTES = 5 * 10**9
@@ -50,7 +51,9 @@ def status_of(store: Store[Any]) -> dict[str, Any]:
     with store.reading() as reading:
         settings = reading.settings.read()
         schedules = len(reading.configuration.active("schedule"))
-        throughput = _throughput(reading, store.now())
+        now = store.now()
+        throughput = _throughput(reading, now)
+        silent = sum(is_silent(worker, now) for worker in alive_workers(reading, now))
     queues: list[dict[str, Any]] = [
         {
             "queue": queue,
@@ -69,6 +72,7 @@ def status_of(store: Store[Any]) -> dict[str, Any]:
         },
         "workers": {
             "running": int(gauges.one("workers")),
+            "silent": silent,  # of the running ones: they have missed a heartbeat
             "slots": int(gauges.one("worker.slots")),
             "leases": int(gauges.one("leases", status="valid")),
             "expired_leases": int(gauges.one("leases", status="expired")),
@@ -126,8 +130,7 @@ def _checks(store: Store[Any]) -> Iterator[Check]:
         and not gauges.one("queue.workers", queue=queue)
         and not gauges.one("queue.paused", queue=queue)
     ]
-    detail = f"{int(gauges.one('workers'))} running" + (f"; none serves {', '.join(waiting)}" if waiting else "")
-    yield _check("workers", not waiting, detail, "holdfast workers --all")
+    yield _workers(store, waiting)
     late = [
         queue
         for queue in gauges.queues()
@@ -137,6 +140,22 @@ def _checks(store: Store[Any]) -> Iterator[Check]:
     yield _check("queues", not late, detail, "holdfast queues")
     lag = gauges.one("seal.lag")
     yield _check("seals", lag <= SEAL_WARNING_S, f"oldest row without a seal: {lag:.0f} s", "holdfast audit head")
+
+
+def _workers(store: Store[Any], waiting: Sequence[str]) -> Check:
+    """Look at the workers; `waiting` are the queues with due jobs that no worker serves."""
+    now = store.now()
+    with store.reading() as reading:
+        alive, every = alive_workers(reading, now), reading.lists.workers()
+    silent = [worker for worker in alive if is_silent(worker, now)]
+    detail = f"{len(alive)} running"
+    if silent:
+        since = max(worker.seen_at for worker in silent)
+        detail += f", {len(silent)} of them silent for {(now - since).total_seconds():.0f} s or longer"
+    if waiting:
+        detail += f"; none serves {', '.join(waiting)}"
+    start = "holdfast workers --all" if every else "holdfast worker --help"
+    return _check("workers", not waiting, detail, start)
 
 
 def _disk(store: Store[Any]) -> Check:

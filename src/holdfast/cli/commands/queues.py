@@ -22,7 +22,7 @@ from holdfast.core.records import time_text
 from holdfast.explain.values import row_value
 from holdfast.store import Store
 from holdfast.store.transaction import Reading
-from holdfast.store.verbs.alive import alive_workers
+from holdfast.store.verbs.alive import alive_workers, worker_state
 from holdfast.store.verbs.fair import WEIGHT_DEFAULT, weights
 from holdfast.store.verbs.gate import limits as depth_limits
 from holdfast.store.verbs.gate import parking_queues
@@ -223,13 +223,16 @@ def workers(
     *,
     every: Annotated[bool, option("--all", help="List stopped and lost workers too.")] = False,
 ) -> Answer:
-    """List the workers that run, with their queues and operations."""
+    """List the workers that run, with their queues and operations.
+
+    A worker whose heartbeats have stopped is silent: it hangs, or was killed. After 30 s it is lost.
+    """
     with store.reading() as reading:
         now = store.now()
         alive = alive_workers(reading, now)
         found = reading.lists.workers() if every else alive
     names = {worker.worker_id for worker in alive}
-    states = [_state(worker, running=worker.worker_id in names) for worker in found]
+    states = [worker_state(worker, names, now) for worker in found]
     value = [{**row_value(worker), "state": state} for worker, state in zip(found, states, strict=True)]
     return Answer(value, lambda: _print_workers(found, states, now))
 
@@ -251,9 +254,3 @@ def _print_workers(found: Sequence[WorkerRow], states: Sequence[str], now: datet
             for worker, state in zip(found, states, strict=True)
         ],
     )  # fmt: skip
-
-
-def _state(worker: WorkerRow, *, running: bool) -> str:
-    if running:
-        return "running"
-    return "lost" if worker.stopped_at is None else "stopped"

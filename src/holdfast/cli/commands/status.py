@@ -84,7 +84,8 @@ def _print(report: dict[str, Any]) -> None:
 def _lines(report: dict[str, Any]) -> list[Text]:
     queue, workers, system, rate = (report[name] for name in ("queue", "workers", "system", "throughput"))
     states = ", ".join(f"{queue[state]} {state}" for state in output.STYLES if state in queue)
-    busy = f"{workers['running']} running, {workers['slots']} slots, {workers['leases']} leases"
+    silent = f" ({workers['silent']} silent)" if workers["silent"] else ""
+    busy = f"{workers['running']} running{silent}, {workers['slots']} slots, {workers['leases']} leases"
     ended = [f"{rate[f'{state}_per_minute']:g} {state}" for state in ("succeeded", "failed", "quarantined")]
     ledger = f"{system['environment']}, {system['database']}, schema {system['schema_version']}"
     lines = (

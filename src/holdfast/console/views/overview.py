@@ -6,6 +6,7 @@ finding has its cause and a link to the next step.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -187,7 +188,7 @@ def _of_queues(queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
                 title=f"{row.name} has no running worker.",
                 text=f"{due} {'job is' if row.due == 1 else 'jobs are'} due.{waited}",
                 detail=f"{seen} Nothing is lost: the jobs wait. Start one:",
-                mono=f"holdfast worker --queue {row.name}",
+                mono=f"holdfast worker MODULE:LEDGER --queue {shlex.quote(row.name)}",
                 links=(Link("Workers", path("/workers", queue=row.name)), Link("Queue", path("/queues", row.name))),
             )
         elif row.status is QueueStatus.PAUSED and row.pause is not None:

@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.store.transaction import Reading
-from holdfast.store.verbs.alive import alive_workers
+from holdfast.store.verbs.alive import alive_workers, worker_state
 from holdfast.store.verbs.lists import WorkerRow
 from holdfast.store.verbs.watch import HeldAttempt, attempts_held
 
@@ -21,7 +21,7 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
     """A worker, whether it runs, and what it holds."""
 
     worker: WorkerRow
-    state: str  # running, stopped or lost
+    state: str  # running, silent, lost or stopped
     tone: str
     held: tuple[HeldAttempt, ...]
     expired: int  # of its leases
@@ -40,7 +40,7 @@ class WorkersView(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int
 
 
-TONES = {"running": "succeeded", "lost": "failed", "stopped": "pending"}
+TONES = {"running": "succeeded", "silent": "attention", "lost": "failed", "stopped": "pending"}  # in this order
 
 
 def workers_view(reading: Reading, now: datetime, *, queue: str | None = None) -> WorkersView:
@@ -48,11 +48,10 @@ def workers_view(reading: Reading, now: datetime, *, queue: str | None = None) -
     alive = {worker.worker_id for worker in alive_workers(reading, now)}
     held = attempts_held(reading)
     found = [worker for worker in reading.lists.workers() if queue is None or queue in worker.queues]
-    lines = [_line(worker, now, held, running=worker.worker_id in alive) for worker in reversed(found)]
-    order = {"running": 0, "lost": 1, "stopped": 2}
-    lines.sort(key=lambda line: order[line.state])
-    running = [line for line in lines if line.state == "running"]
-    shown = [*running, *[line for line in lines if line.state != "running"][:GONE_SHOWN]]
+    lines = [_line(worker, now, held, worker_state(worker, alive, now)) for worker in reversed(found)]
+    lines.sort(key=lambda line: [*TONES].index(line.state))
+    running = [line for line in lines if line.worker.worker_id in alive]
+    shown = lines[: len(running) + GONE_SHOWN]
     return WorkersView(
         now=now,
         queue=queue,
@@ -65,8 +64,7 @@ def workers_view(reading: Reading, now: datetime, *, queue: str | None = None) -
     )
 
 
-def _line(worker: WorkerRow, now: datetime, held: list[HeldAttempt], *, running: bool) -> WorkerLine:
-    state = "running" if running else "lost" if worker.stopped_at is None else "stopped"
+def _line(worker: WorkerRow, now: datetime, held: list[HeldAttempt], state: str) -> WorkerLine:
     own = tuple(one for one in held if one.owner == worker.worker_id)
     return WorkerLine(
         worker=worker,

@@ -1,8 +1,9 @@
-"""Which workers run: those that were seen a short time ago and have let no lease expire since.
+"""Which workers run: those that were seen a short time ago and have let no lease expire since. Some may be silent.
 
 Invariants: nothing here writes.
 """
 
+from collections.abc import Container
 from datetime import datetime, timedelta
 
 from holdfast.store.transaction import Reading
@@ -11,6 +12,8 @@ from holdfast.store.verbs.lists import WorkerRow
 ALIVE_S = 30.0
 """A worker records a heartbeat at least every ten seconds. After three missed heartbeats, or once one of its leases has
 expired since it was last seen, it counts as stopped."""
+SILENT_S = ALIVE_S / 2
+"""A worker that runs is never seen less often than this. One that is silent for longer hangs, or was killed."""
 
 
 def alive_workers(reading: Reading, now: datetime) -> list[WorkerRow]:
@@ -21,3 +24,15 @@ def alive_workers(reading: Reading, now: datetime) -> list[WorkerRow]:
         for worker in reading.lists.workers()
         if worker.stopped_at is None and worker.seen_at >= max(since, lost.get(worker.worker_id, since))
     ]
+
+
+def is_silent(worker: WorkerRow, now: datetime) -> bool:
+    """Return whether a worker that counts as running has missed a heartbeat."""
+    return now - worker.seen_at > timedelta(seconds=SILENT_S)
+
+
+def worker_state(worker: WorkerRow, alive: Container[str], now: datetime) -> str:
+    """Return `running`, `silent`, `lost` or `stopped`; `alive` has the ids of the workers that count as running."""
+    if worker.worker_id not in alive:
+        return "lost" if worker.stopped_at is None else "stopped"
+    return "silent" if is_silent(worker, now) else "running"
