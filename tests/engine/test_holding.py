@@ -19,7 +19,8 @@ from holdfast.engine.worker.bell import Bell
 from holdfast.engine.worker.pace import AHEAD_S, PAYLOAD_MAX, Pace
 from holdfast.engine.worker.slots import ThreadSlots
 from holdfast.store import Lease
-from holdfast.store.verbs.jobs import JobReads
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs import long_payloads
 from tests.engine.working import PATIENCE_S, eventually, excuses, threaded, working
 
 SLOTS, MOST = 4, 1000
@@ -116,6 +117,38 @@ def test_a_long_payload_is_not_claimed_ahead_and_its_handler_gets_it(live: Ledge
     assert sorted(seen) == sorted((size, size + 11) for size in sizes for _ in range(20))
 
 
+def test_long_payloads_are_read_in_sets_within_a_bound_and_let_go_at_the_end(
+    live: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_payloads, "SET_BYTES", 5 * PAYLOAD_MAX)
+    run, sets = Reading.run, list[list[int]]()
+
+    def noted(reading: Reading, name: str, /, **params: object) -> Any:
+        rows = run(reading, name, **params)
+        if name == "payloads_of":
+            sets.append([len(payload) for _, payload in rows])
+        return rows
+
+    monkeypatch.setattr(Reading, "run", noted)
+
+    @live.operation("measure")
+    def measure(run: Execution, blob: str) -> int:
+        return len(blob)
+
+    sizes = [2 * PAYLOAD_MAX, 2 * PAYLOAD_MAX, 9 * PAYLOAD_MAX, 2 * PAYLOAD_MAX, 4 * PAYLOAD_MAX]
+    ids = [live.submit(measure.call(blob="x" * (size - 11))).job_id for size in sizes]
+    with live.store.transaction() as transaction:
+        claimed = transaction.executions.claim(Lease(owner="w", seconds=60, n=5, payload_max=PAYLOAD_MAX))
+    assert [attempt.job_id for attempt in claimed] == ids
+    assert [len(attempt.payload or "") for attempt in claimed] == sizes
+    assert sets == [[sizes[0], sizes[1]], [sizes[2]], [sizes[3]], [sizes[4]]]
+    for attempt in claimed:
+        attempt.forget_payload()
+    assert claimed[0].job.payload is None
+    assert len(claimed[0].payload or "") == sizes[0]  # read again, alone
+    assert sets[4:] == [[sizes[0]]]
+
+
 def test_an_attempt_whose_payload_cannot_be_read_is_given_back_excused(
     live: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,15 +157,15 @@ def test_an_attempt_whose_payload_cannot_be_read_is_given_back_excused(
         return len(blob)
 
     job_id = live.submit(measure.call(blob="x" * 2 * PAYLOAD_MAX)).job_id
-    read = JobReads.get
+    run = Reading.run
     fails = iter([True])
 
-    def failing(reads: JobReads, wanted: int) -> Any:
-        if threading.current_thread() is not threading.main_thread() and next(fails, False):
+    def failing(reading: Reading, name: str, /, **params: object) -> Any:
+        if name == "payloads_of" and next(fails, False):
             raise StoreUnavailableError("planned")
-        return read(reads, wanted)
+        return run(reading, name, **params)
 
-    monkeypatch.setattr(JobReads, "get", failing)
+    monkeypatch.setattr(Reading, "run", failing)
     assert Worker(live, concurrency=1, poll_s=0.05).run(until_idle=True) == 2
     job = live.job(job_id)
     assert (job.state, job.attempts, job.excused) == (JobState.SUCCEEDED, 2, 1)

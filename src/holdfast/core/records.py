@@ -7,6 +7,7 @@ order of the columns that statements return. `gc=False` because many records are
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
@@ -107,8 +108,8 @@ class Attempt:
     """
 
     __slots__ = (
-        "_make", "exec_id", "execution", "job", "job_id", "operation", "owner", "payload", "suspect", "token",
-        "version",
+        "_make", "exec_id", "execution", "job", "job_id", "long", "operation", "owner", "payload", "suspect",
+        "token", "version",
     )  # fmt: skip
     job: Job
     execution: Execution
@@ -118,6 +119,7 @@ class Attempt:
     def __init__(self, job: Job, execution: Execution) -> None:
         self.job, self.execution = job, execution
         self.job_id, self.operation, self.version = job.job_id, job.operation, job.operation_version
+        self.long = False
         self.payload, self.suspect = job.payload, (job.lost or 0) >= LOSSES_EXCUSED
         self.exec_id, self.owner, self.token = execution.exec_id, execution.lease_owner, execution.lease_token
 
@@ -132,7 +134,8 @@ class Attempt:
         """
         attempt = cls.__new__(cls)
         attempt.job_id, attempt.operation, attempt.version, payload, lost = call
-        if payload is not None:
+        attempt.long = payload is None  # read when it is first used
+        if not attempt.long:
             attempt.payload = payload
         attempt.suspect = lost is not None and lost >= LOSSES_EXCUSED
         attempt.exec_id, attempt.owner, attempt.token = lease
@@ -149,6 +152,13 @@ class Attempt:
             raise AttributeError(name)
         self.job, self.execution = self._make(False)
         return self.job if name == "job" else self.execution
+
+    def forget_payload(self) -> None:
+        """Let go of a payload that was read when it was first used."""
+        if self.long:
+            self.job, _ = self._make(False)
+            with suppress(AttributeError):  # it was not used
+                del self.payload
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Attempt) and (self.job, self.execution) == (other.job, other.execution)

@@ -94,6 +94,8 @@ class HeldAttempt(Execution):
         if self.taken_at is not None:
             self.took_s = monotonic() - self.taken_at
         self.conclude(outcome)
+        if self.record.long and self.again is None and isinstance(outcome, Returned):
+            self.record.forget_payload()  # the end may wait for many others before it is written
         return True
 
     def time_out(self) -> bool:

@@ -2,7 +2,7 @@
 
 Invariants: before a handler has ended only free slots are filled; what is claimed beyond them starts within AHEAD_S if
 handlers go on as they did; a slot whose handler has run longer than that counts for nothing; a payload that is longer
-than PAYLOAD_MAX is not claimed ahead, but read when its handler starts.
+than PAYLOAD_MAX is not claimed ahead, but read when its handler starts, together with the next few.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 -- good as a plan for any, so it is kept and not made anew for each claim. An operation whose switch is on gives out no
 -- work, and neither does a ledger with limits: see limited_jobs. A job whose deadline has passed is not claimed: only
 -- while there is one, the deadline of each job is read. The token follows the clock, because a sequence repeats its
--- numbers when the database falls back. A payload that is too long to be claimed ahead is left out; its length is known
--- without reading it.
+-- numbers when the database falls back. A payload that is too long to be claimed ahead is left out, and its length is returned:
+-- that is known without reading it.
 WITH RECURSIVE
   t AS MATERIALIZED (
     SELECT n.now, (SELECT min(d.deadline_at) FROM holdfast_jobs d
@@ -47,9 +47,11 @@ WITH RECURSIVE
       FROM t
      WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL AND j.parked IS NULL
     RETURNING j.*)
-SELECT {job_columns}, j.lease_token, j.lease_expires_at
+SELECT {job_columns}, j.lease_token, j.lease_expires_at, c.long_payload
   FROM claimed j JOIN (SELECT job_id, operation_version, client, key, max_attempts, replay_attempts, digest, replaces, created_at,
-         CASE WHEN octet_length(payload) <= :payload_max THEN payload END AS payload FROM holdfast_calls) c ON c.job_id = j.job_id
+         CASE WHEN octet_length(payload) <= :payload_max THEN payload END AS payload,
+         CASE WHEN octet_length(payload) > :payload_max THEN octet_length(payload) END AS long_payload
+    FROM holdfast_calls) c ON c.job_id = j.job_id
  ORDER BY j.priority DESC, j.run_at, j.job_id;
 
 -- name: claim_these
@@ -78,9 +80,11 @@ WITH
       FROM t
      WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL AND j.parked IS NULL
     RETURNING j.*)
-SELECT {job_columns}, j.lease_token, j.lease_expires_at
+SELECT {job_columns}, j.lease_token, j.lease_expires_at, c.long_payload
   FROM claimed j JOIN (SELECT job_id, operation_version, client, key, max_attempts, replay_attempts, digest, replaces, created_at,
-         CASE WHEN octet_length(payload) <= :payload_max THEN payload END AS payload FROM holdfast_calls) c ON c.job_id = j.job_id
+         CASE WHEN octet_length(payload) <= :payload_max THEN payload END AS payload,
+         CASE WHEN octet_length(payload) > :payload_max THEN octet_length(payload) END AS long_payload
+    FROM holdfast_calls) c ON c.job_id = j.job_id
  ORDER BY j.job_id;
 
 -- name: complete_jobs

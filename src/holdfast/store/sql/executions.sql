@@ -1,12 +1,17 @@
 -- Statements about attempts: those that both databases share.
 
 -- name: claimed_jobs
--- A payload that is too long to be claimed ahead is left out.
-SELECT {job_columns}, j.lease_token, j.lease_expires_at
+-- A payload that is too long to be claimed ahead is left out, and its length is returned.
+SELECT {job_columns}, j.lease_token, j.lease_expires_at, c.long_payload
   FROM {each}(:rows) r {ordered} JOIN holdfast_jobs j ON j.job_id = r.{number}
   {ordered} JOIN (SELECT job_id, operation_version, client, key, max_attempts, replay_attempts, digest, replaces, created_at,
-         CASE WHEN length(payload) <= :payload_max THEN payload END AS payload FROM holdfast_calls) c ON c.job_id = j.job_id
+         CASE WHEN length(payload) <= :payload_max THEN payload END AS payload,
+         CASE WHEN length(payload) > :payload_max THEN length(payload) END AS long_payload
+    FROM holdfast_calls) c ON c.job_id = j.job_id
  ORDER BY j.priority DESC, j.run_at, j.job_id;
+
+-- name: payloads_of
+SELECT c.job_id, c.payload FROM {each}(:rows) r {ordered} JOIN holdfast_calls c ON c.job_id = r.{number};
 
 -- name: moved_jobs
 SELECT j.job_id FROM {each}(:rows) r {ordered} JOIN holdfast_jobs j ON j.job_id = r.{number} WHERE j.move_id = :move_id;

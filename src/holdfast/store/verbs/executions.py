@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast.core.commands import Complete
 from holdfast.core.decide import COMPLETED, Move, Refused, decide, step_of
@@ -23,6 +25,9 @@ from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, redacted_move
 _OPERATION, _VERSION, _PAYLOAD, _ATTEMPTS, _LOST = map(
     Job.__struct_fields__.index, ("operation", "operation_version", "payload", "attempts", "lost")
 )
+if TYPE_CHECKING:
+    from holdfast.store.verbs.long_payloads import LongPayloads
+
 # What `complete_jobs` writes and matches.
 DONE: dict[str, object] = {
     "source": COMPLETED.steps[0].source, "status": COMPLETED.steps[0].target, "state": COMPLETED.steps[1].target,
@@ -106,16 +111,20 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         begun = EXECUTION.path("begin" if lease.begin else "lease", None)
         status, version, owner = ExecutionStatus(begun.target), len(begun.edges), lease.owner
 
-        def records(row: Sequence[Any], whole: bool) -> tuple[Job, Execution]:  # noqa: FBT001 - see Attempt.claimed
-            job = self._job(row[:-2])
-            if whole:
-                from holdfast.store.verbs.long_payloads import with_payload  # noqa: PLC0415 - most payloads are short
+        payloads: LongPayloads | None = None
+        if lengths := {row[0]: row[-1] for row in rows if row[-1] is not None}:
+            from holdfast.store.verbs.long_payloads import LongPayloads  # noqa: PLC0415 - most payloads are short
 
-                job = with_payload(self._store, job)
+            payloads = LongPayloads(self._store, lengths)
+
+        def records(row: Sequence[Any], whole: bool) -> tuple[Job, Execution]:  # noqa: FBT001 - see Attempt.claimed
+            job = self._job(row[:-3])
+            if whole and payloads:
+                job = msgspec.structs.replace(job, payload=payloads.of(job.job_id))
             at = job.last_attempt_at or job.updated_at
             execution = Execution(
-                job.job_id * EXEC_IDS + job.attempts, job.job_id, job.attempts, status, version, owner, row[-2],
-                self._store.moment(row[-1]), False, None, None, None, None, None, at if lease.begin else None, None, at,
+                job.job_id * EXEC_IDS + job.attempts, job.job_id, job.attempts, status, version, owner, row[-3],
+                self._store.moment(row[-2]), False, None, None, None, None, None, at if lease.begin else None, None, at,
                 job.updated_at,
             )  # fmt: skip
             return job, execution
@@ -123,7 +132,7 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         return [
             Attempt.claimed(
                 (row[0], row[_OPERATION], row[_VERSION], row[_PAYLOAD], row[_LOST]),
-                (row[0] * EXEC_IDS + row[_ATTEMPTS], owner, row[-2]),
+                (row[0] * EXEC_IDS + row[_ATTEMPTS], owner, row[-3]),
                 partial(records, row),
             )
             for row in rows
