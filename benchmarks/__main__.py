@@ -24,6 +24,7 @@ SUITES = {
     "load": "engine_bench:run_load",
     "brokers": "engine_bench:run_brokers",
 }
+SIZED = ("scale", "console")
 COMPARED = ("engine", "load", "brokers")
 LONGEST = ("memory", "brokers", "console")  # run by name
 DATABASES = {"sqlite": ("sqlite",), "postgres": ("postgres",), "both": ("sqlite", "postgres")}
@@ -41,7 +42,11 @@ def main() -> None:
     )
     parser.add_argument("--db", choices=DATABASES, default="both", help="database to measure; default: both")
     parser.add_argument(
-        "--sizes", type=int, nargs="+", metavar="JOBS", help="for the suite scale: numbers of jobs in a ledger"
+        "--sizes",
+        type=int,
+        nargs="+",
+        metavar="JOBS",
+        help=f"for the suites {' and '.join(SIZED)}: numbers of jobs in a ledger (console takes the last one)",
     )
     parser.add_argument(
         "--systems", nargs="+", metavar="NAME", help=f"for the suites {', '.join(COMPARED)}: measure only these"
@@ -53,8 +58,8 @@ def main() -> None:
     unknown = [name for name in args.suites if name not in SUITES]
     if unknown:
         parser.error(f"Unknown suite {unknown[0]!r}; known: {', '.join(SUITES)}.")
-    if args.sizes is not None and (args.suites != ["scale"] or min(args.sizes) < 1):
-        parser.error("--sizes is only for the suite scale, and each size must be at least 1.")
+    if args.sizes is not None and (not args.suites or not set(args.suites) <= set(SIZED) or min(args.sizes) < 1):
+        parser.error(f"--sizes is only for the suites {', '.join(SIZED)}, and each size must be at least 1.")
     if args.systems is not None and not (args.suites and set(args.suites) <= set(COMPARED)):
         parser.error(f"--systems is only for the suites {', '.join(COMPARED)}.")
     args.results.mkdir(parents=True, exist_ok=True)

@@ -51,6 +51,7 @@ class PageTime(msgspec.Struct, frozen=True, kw_only=True):
     page: str
     median_ms: float
     slow_ms: float  # the slowest sample but one
+    cpu_ms: float  # processor time of this process, median: what else the machine does is not in it
     met: bool
 
 
@@ -248,11 +249,12 @@ def measure(ledger: Ledger, database: str, jobs: int, unfolded: int, *, samples:
     found = []
     with httpx.Client(transport=Transport(app), base_url=ORIGIN, timeout=600) as client:
         for page in pages(jobs):
-            taken = []
+            taken, used = [], []
             for _ in range(samples):
-                began = time.perf_counter()
+                began, cpu_began = time.perf_counter(), time.process_time()
                 answer = client.get(page, follow_redirects=False)
                 taken.append((time.perf_counter() - began) * 1000)
+                used.append((time.process_time() - cpu_began) * 1000)
                 assert answer.status_code in (200, 303), (page, answer.status_code, answer.text[:500])
             slow = sorted(taken)[-2]
             found.append(
@@ -263,6 +265,7 @@ def measure(ledger: Ledger, database: str, jobs: int, unfolded: int, *, samples:
                     page=page,
                     median_ms=statistics.median(taken),
                     slow_ms=slow,
+                    cpu_ms=statistics.median(used),
                     met=slow < LIMIT_MS,
                 )
             )
@@ -310,7 +313,7 @@ def _ledger(database: str) -> Iterator[Ledger]:
 
 
 def _table(database: str, figures: Sequence[PageTime], deltas: int) -> Table:
-    title = f"{NAMES[database]}: milliseconds of a page (median; slowest but one), {figures[0].jobs:,} jobs"
+    title = f"{NAMES[database]}: milliseconds of a page (median; slowest but one; processor), {figures[0].jobs:,} jobs"
     table = Table(title=title, box=SIMPLE, title_justify="left")
     table.add_column("page", no_wrap=True)
     table.add_column("folded", justify="right")
@@ -319,5 +322,5 @@ def _table(database: str, figures: Sequence[PageTime], deltas: int) -> Table:
     for page in dict.fromkeys(one.page for one in figures):
         both = [one for one in figures if one.page == page]
         verdict = "met" if all(one.met for one in both) else "MISSED"
-        table.add_row(page, *(f"{one.median_ms:.0f}; {one.slow_ms:.0f}" for one in both), verdict)
+        table.add_row(page, *(f"{one.median_ms:.0f}; {one.slow_ms:.0f}; {one.cpu_ms:.0f}" for one in both), verdict)
     return table

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from holdfast.store.urls import has_password
+from holdfast.store import PLAIN_PATH
 
 DB, SCHEMA, ENV, APP = "--db", "--schema", "--env", "--app"
 NEEDED = "next_needs"
@@ -40,7 +40,7 @@ class LedgerFlags:
 
     def name(self, flag: str, value: str) -> None:
         """Remember a flag that was typed; a value that contains a password is not kept."""
-        if flag == DB and has_password(value):
+        if flag == DB and _has_password(value):
             self._secret = True
         else:
             self._flags[flag] = shlex.quote(value)
@@ -100,6 +100,14 @@ class LedgerFlags:
             if self._variable and DB not in flags and not self._secret:
                 flags[DB] = f'"${self._variable}"'
         return [f"{flag} {flags[flag]}" for flag in (DB, SCHEMA, ENV, APP) if flag in flags and flag in takes]
+
+
+def _has_password(url: str) -> bool:
+    if PLAIN_PATH.fullmatch(url):
+        return False
+    from holdfast.store.urls import has_password  # noqa: PLC0415 - most ledgers are named by a plain path
+
+    return has_password(url)
 
 
 @cache

@@ -33,7 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-_PLAIN_PATH = re.compile(r"[\w./~+-]+")
+PLAIN_PATH = re.compile(r"[\w./~+-]+")  # the name of a file that is nothing else: no URL, no password
 
 
 def connect(url: str, clock: Clock | None = None, *, schema: str = "public", create: bool = False) -> Store[Any]:
@@ -92,7 +92,7 @@ def checked_url(url: str | os.PathLike[str]) -> str:
 
 def location(url: object) -> tuple[str, str]:
     """Return ("sqlite", path) or ("postgresql", url); raise BadUrlError if it is neither."""
-    if isinstance(url, str) and _PLAIN_PATH.fullmatch(url):
+    if isinstance(url, str) and PLAIN_PATH.fullmatch(url):
         return "sqlite", url
     from holdfast.store.urls import parsed  # noqa: PLC0415 - most ledgers are named by a plain path
 

@@ -7,6 +7,7 @@ Holdfast never writes raises StoreDamagedError.
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
+from functools import cache
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -26,21 +27,25 @@ def unreadable(what: str) -> StoreDamagedError:
 
 
 def reader(record: type[_Record]) -> Reader[_Record]:
-    """Return a function that turns a row into a record; the columns to convert are determined once, here."""
-    kinds = [
-        next(kind for kind in (*get_args(hint), hint) if kind is not type(None))
-        for hint in get_type_hints(record).values()
-    ]
-    times = [index for index, kind in enumerate(kinds) if kind is datetime]
-    flags = [index for index, kind in enumerate(kinds) if kind is bool]
-    names = [
-        (index, {member.value: member for member in kind})
-        for index, kind in enumerate(kinds)
-        if isinstance(kind, type) and issubclass(kind, Enum)
-    ]
+    """Return a function that turns a row into a record; the first row determines which columns to convert."""
+
+    @cache
+    def columns() -> tuple[list[int], list[int], list[tuple[int, dict[Any, Enum]]]]:
+        kinds = [
+            next(kind for kind in (*get_args(hint), hint) if kind is not type(None))
+            for hint in get_type_hints(record).values()
+        ]
+        names = [
+            (index, {member.value: member for member in kind})
+            for index, kind in enumerate(kinds)
+            if isinstance(kind, type) and issubclass(kind, Enum)
+        ]
+        times = [index for index, kind in enumerate(kinds) if kind is datetime]
+        return times, [index for index, kind in enumerate(kinds) if kind is bool], names
 
     def read(row: Sequence[Any], moment: Callable[[Any], datetime]) -> _Record:
         values = list(row)
+        times, flags, names = columns()
         try:
             for index in times:
                 if values[index] is not None:

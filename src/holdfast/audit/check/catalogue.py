@@ -7,8 +7,9 @@ verify a repair of it; `docs/invariants.md` is this table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
-from holdfast.audit.check import approval_rules, job_rules, ledger_rules, record_rules
+from holdfast.audit.check import job_rules, ledger_rules, record_rules
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding, Invariant, Severity
 from holdfast.store.verbs.histories import Case, History
@@ -31,6 +32,16 @@ class LedgerInvariant(Invariant, frozen=True, kw_only=True):
     def cheap(self) -> bool:
         """Whether it is tested whenever a ledger opens."""
         return self.at_open is not None
+
+
+def _of_approvals(name: str) -> LedgerRule:
+    """Return a rule of `approval_rules`, a module that is imported for a ledger that has something to judge by it."""
+
+    def rule(context: RuleContext) -> Iterator[Finding | None]:
+        if context.evidence.has_approvals():
+            yield from getattr(import_module("holdfast.audit.check.approval_rules"), name)(context)
+
+    return rule
 
 
 INVARIANTS: tuple[LedgerInvariant, ...] = (
@@ -137,9 +148,9 @@ INVARIANTS: tuple[LedgerInvariant, ...] = (
         remedy="writes the consumer from the journal; revokes grants without a valid approval",
         of_ledger=(
             ledger_rules.approvals,
-            approval_rules.authentic,
-            approval_rules.registered,
-            approval_rules.rewrites,
+            _of_approvals("authentic"),
+            _of_approvals("registered"),
+            _of_approvals("rewrites"),
         ),
     ),
     LedgerInvariant(

@@ -14,21 +14,12 @@ from itertools import islice, pairwise
 
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding, of_record
-from holdfast.core.authority import Act
 from holdfast.core.machine import NOTHING, Machine, Path
 from holdfast.core.machines import EXECUTION, JOB, MACHINES, SWITCH, VALUE
 from holdfast.store.verbs.histories import Entry, History
 
 NAMED_MAX = 20  # versions that a finding lists
 JOB_TARGET = "job:"  # and the id: the target of a grant to release one job
-# The machines whose moves an act permits. A grant with another action was made by an application.
-_OF_VALUES = frozenset({Act.BUILD, Act.SUPERSEDE, Act.RETIRE, Act.PROCEDURE})
-_ACTS: dict[str, frozenset[str]] = {
-    **{str(act): frozenset() for act in Act},
-    **{str(act): frozenset({VALUE.name}) for act in _OF_VALUES},
-    str(Act.RELEASE): frozenset({JOB.name}),
-    str(Act.LIFT): frozenset({SWITCH.name}),
-}
 
 
 def one_state(history: History, _context: RuleContext) -> Iterator[Finding]:
@@ -142,16 +133,29 @@ def _ungranted(history: History, row: Entry, context: RuleContext) -> str | None
     permit, name = context.grant(row.grant_id), f"grant {row.grant_id}"
     if permit is None:
         return f"{name} does not exist"
-    machine = history.machine.name
-    if permit.action in _ACTS and machine not in _ACTS[permit.action]:
+    machine, permits = history.machine.name, _permits()
+    if permit.action in permits and machine not in permits[permit.action]:
         return f"{name} is for the act {permit.action}"
-    if permit.action == Act.RELEASE and permit.target != f"{JOB_TARGET}{history.subject}":
+    if permit.action in permits and machine == JOB.name and permit.target != f"{JOB_TARGET}{history.subject}":
         return f"the target of {name} is {permit.target}"
     # A repair replaces the last move of a grant, so that the move that consumed it is no longer known.
     if permit.event == "repair" or (permit.of_a_run and machine == VALUE.name and row.source is None):
         return None
     used = permit.event == "consume" and permit.move_id == row.move_id
     return None if used else f"{name} was not consumed by this move"
+
+
+@cache
+def _permits() -> dict[str, frozenset[str]]:
+    """Return the machines whose moves each act permits; a grant with another action was made by an application."""
+    from holdfast.core.authority import Act  # noqa: PLC0415 - few ledgers have grants
+
+    return {
+        **{str(act): frozenset() for act in Act},
+        **{str(act): frozenset({VALUE.name}) for act in (Act.BUILD, Act.SUPERSEDE, Act.RETIRE, Act.PROCEDURE)},
+        str(Act.RELEASE): frozenset({JOB.name}),
+        str(Act.LIFT): frozenset({SWITCH.name}),
+    }
 
 
 def _unknown_maintenance(history: History, context: RuleContext) -> Iterator[Finding]:

@@ -16,7 +16,6 @@ from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.options import Json
 from holdfast.cli.text import Column
-from holdfast.nodd.tables import SETTING
 from holdfast.store import Store
 
 LIMIT_MAX = 1_000_000
@@ -89,6 +88,8 @@ def _print(report: CheckReport, *, cheap: bool, beside: bool) -> None:
 
 
 def _has_nodd(store: Store[Any]) -> bool:
+    from holdfast.nodd.tables import SETTING  # noqa: PLC0415 - for a person only
+
     with store.reading() as reading:
         return SETTING in reading.settings.read()
 

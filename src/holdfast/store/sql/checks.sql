@@ -131,6 +131,9 @@ SELECT r.subject, min(r.actor), min(r.event), min(r.reason), count(*)
                          AND o.subject <> r.subject))
  GROUP BY r.subject ORDER BY r.subject LIMIT :n;
 
+-- name: any_grant_or_approver
+SELECT 1 WHERE EXISTS (SELECT 1 FROM holdfast_grants) OR EXISTS (SELECT 1 FROM holdfast_approvers);
+
 -- name: grants_to_doubt
 SELECT grant_id, state, requested_by, approved_by FROM holdfast_grants
  WHERE (state = 'consumed' AND consumed_by IS NULL)

@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from enum import Enum
 from functools import cache, cached_property
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from holdfast.core.environments import DEV
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
 from holdfast.core.machines import EXEC_IDS, EXECUTION, GRANT, JOB, PROCEDURE, REQUEST, SETTING, STEP, SWITCH, VALUE
@@ -24,7 +25,6 @@ from holdfast.store.migrations import DOOR_OPEN, drift, require_ledger
 from holdfast.store.reinstall import behind
 from holdfast.store.statements import encoded
 from holdfast.store.transaction import Reading, Transaction
-from holdfast.store.verbs.approvals import ApprovalEvidence
 from holdfast.store.verbs.histories import (
     Case,
     Entry,
@@ -41,6 +41,9 @@ from holdfast.store.verbs.histories import (
 )
 from holdfast.store.verbs.limits import LimitReads
 from holdfast.store.verbs.seals import Key, SealReads
+
+if TYPE_CHECKING:
+    from holdfast.store.verbs.approvals import ApprovalEvidence
 
 GAP_MAX = 100  # ids between two jobs of a page that are read in one range
 _Record = TypeVar("_Record", bound=msgspec.Struct)
@@ -135,7 +138,13 @@ class Evidence:
     @cached_property
     def approvals(self) -> ApprovalEvidence:
         """What is stored about grants, their approvals and the approvers."""
+        from holdfast.store.verbs.approvals import ApprovalEvidence  # noqa: PLC0415 - few ledgers have grants
+
         return ApprovalEvidence(self._reading)
+
+    def has_approvals(self) -> bool:
+        """Return whether approvals can be judged: outside dev always, in dev where a grant or an approver is stored."""
+        return self.meta().get("environment") != DEV or bool(self._ask("any_grant_or_approver"))
 
     def grants_named(self, ids: Iterable[int]) -> dict[int, Permit]:
         """Return those of the given grants that exist."""
@@ -352,20 +361,27 @@ OTHERS = (GRANT, PROCEDURE, STEP, VALUE, SWITCH, SETTING)
 # Reading what may not be readable
 
 
+@cache  # made when the first row is read: a command that reads none does not wait for it
+def _columns(record: type[msgspec.Struct]) -> tuple[list[str], list[tuple[Any, bool]], dict[int, dict[Any, Enum]]]:
+    """Return the names of the columns of a record, their types and whether they may be NULL, and the enums' members."""
+    hints = get_type_hints(record)
+    wanted = [
+        (next(kind for kind in (*get_args(hint), hint) if kind is not type(None)), type(None) in get_args(hint))
+        for hint in hints.values()
+    ]
+    members = {i: {m.value: m for m in kind} for i, (kind, _) in enumerate(wanted) if issubclass(kind, Enum)}
+    return list(hints), wanted, members
+
+
 def _reader(
     record: type[_Record],
 ) -> Callable[[Sequence[Any], Callable[[Any], datetime]], tuple[_Record, tuple[str, ...]]]:
     """Return what turns a row into a record, and names the columns that hold what the record cannot."""
-    names = list(get_type_hints(record))
-    wanted = [
-        (next(kind for kind in (*get_args(hint), hint) if kind is not type(None)), type(None) in get_args(hint))
-        for hint in get_type_hints(record).values()
-    ]
-    members = {i: {m.value: m for m in kind} for i, (kind, _) in enumerate(wanted) if issubclass(kind, Enum)}
 
     @cache  # most rows are of a few shapes
     def plan(shape: tuple[type, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
         """Return which columns of such a row are times and flags, and which do not fit."""
+        names, wanted, members = _columns(record)
         times, flags, wrong = [], [], []
         for i, (found, (kind, may_lack)) in enumerate(zip(shape, wanted, strict=True)):
             if found is type(None):
@@ -380,6 +396,7 @@ def _reader(
 
     def read(row: Sequence[Any], moment: Callable[[Any], datetime]) -> tuple[_Record, tuple[str, ...]]:
         values = list(row)
+        names, _, members = _columns(record)
         times, flags, unreadable = plan(tuple(map(type, values)))
         for i in times:
             values[i] = _moment_or_none(values[i], moment)

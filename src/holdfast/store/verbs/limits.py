@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast.core.limit_texts import checked
 from holdfast.core.limits import KIND, RATE, Candidate, Limit, Room, buckets_of, counted, rule_of
 from holdfast.store.requests import Declared
 from holdfast.store.statements import encoded
@@ -48,6 +47,8 @@ class LimitWrites(LimitReads, SlotWrites):
 
     def set(self, subject: str, limit: Limit | None, *, actor: str, reason: str) -> bool:
         """Set a limit, or remove it with None, for the jobs that wait and run now too; return whether it changed."""
+        from holdfast.core.limit_texts import checked  # noqa: PLC0415 - reads of limits do not need it
+
         now, settings = self._lock(), self._session.configuration
         changed = (
             settings.remove(KIND, subject, actor=actor, reason=reason)
