@@ -1,8 +1,9 @@
 """The committer: the writes of one process, gathered into transactions.
 
 The first caller leads: it takes all waiting tasks, writes them as sets in one transaction, and answers each caller
-after the commit is durable. Tasks that arrive meanwhile go into the next transaction, led by the first caller that
-waits. So a single caller pays for one transaction and no hand-over, and many callers share one fsync.
+after the commit is durable: each caller wakes the next one of its group. Tasks that arrive meanwhile go into the next
+transaction, led by the first caller that waits. So a single caller pays for one transaction and no hand-over, and many
+callers share one fsync.
 
 Invariants: a caller is answered only after durability; on any failure, COMMIT included, the group is rolled back and
 run again with each task in a savepoint, and if COMMIT still fails, each in a transaction of its own, so one bad
@@ -43,6 +44,7 @@ class _Batch:
         self.woken.acquire()
         self.here = threading.Lock()  # held by `with` while its caller is in `perform`, however that ends
         self.taken = self.done = False
+        self.following: _Batch | None = None  # of the same group: its caller is woken by this one
 
     @property
     def waits(self) -> bool:
@@ -69,11 +71,15 @@ class Committer:
             self.own.here = batch.here
             with self._lock:
                 self._waiting.append(batch)
-            while not batch.done:
-                if self._leads(batch):
-                    self._lead(batch)
-                else:
-                    batch.woken.acquire(timeout=LOST_S)
+            try:
+                while not batch.done:
+                    if self._leads(batch):
+                        self._lead(batch)
+                    else:
+                        batch.woken.acquire(timeout=LOST_S)
+            finally:
+                if batch.following is not None:
+                    batch.following.woken.release()
 
     def _leads(self, batch: _Batch) -> bool:
         with self._lock:
@@ -87,7 +93,7 @@ class Committer:
         try:
             if not own.taken:  # else a leader that has left had taken it
                 with self._lock:
-                    batches[:] = [batch for batch in self._waiting if batch.waits]
+                    batches += [batch for batch in self._waiting if batch.waits and batch is not own]
                     for batch in batches:
                         batch.taken = True
                     self._waiting.clear()
@@ -98,10 +104,9 @@ class Committer:
                 from holdfast.engine.isolation import answer_unknown  # noqa: PLC0415 - the thread is being stopped
 
                 answer_unknown([task for batch in batches for task in batch.tasks])
-            for batch in batches:
-                batch.done = True
-                if batch is not own:
-                    batch.woken.release()
+            # Each caller wakes the next one: if all woke at once, they would only wait for each other's GIL.
+            for batch, following in zip(batches, [*batches[1:], None], strict=True):
+                batch.following, batch.done = following, True
             with self._lock:
                 self._leader = next((batch for batch in self._waiting if batch.waits), None)
                 if self._leader is not None:
