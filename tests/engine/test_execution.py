@@ -281,11 +281,26 @@ def test_a_checkpoint_may_wait_for_the_next_one_or_the_end(ledger: Ledger, clock
     else:
         drain(ledger)
     assert ledger.receipt(receipt.job_id).state is JobState.SUCCEEDED
-    # Each is computed once: what waited was kept when the handler ended, however it did.
-    assert computed == ["one", "two", "three"]
+    # What waited is kept by the write of the end, however that was, and computed again if that was not written.
+    assert computed == ["one", "two", "three", *(["three"] if ending == "dies" else [])]
     assert kept[:2] == [{}, {"one": '"one"', "two": '"two"'}]
     with ledger.store.reading() as reading:
         assert reading.notes.checkpoints(receipt.job_id) == {"one": '"one"', "two": '"two"', "three": '"three"'}
+
+
+def test_a_checkpoint_that_waits_and_cannot_be_stored_fails_its_job_alone(ledger: Ledger) -> None:
+    @ledger.operation("steps", retry=RetryPolicy(max_attempts=1))
+    def steps(run: Execution, name: str, *, fails: bool = False) -> None:
+        run.checkpoint(name, lambda: 1, with_next=True)
+        if fails:
+            raise ValueError("after the checkpoint")
+
+    calls = [steps.call(name="good"), steps.call(name="\0"), steps.call(name="\0", fails=True), steps.call(name="also")]
+    receipts = [ledger.submit(call) for call in calls]
+    drain(ledger)
+    states = [ledger.receipt(receipt.job_id).state for receipt in receipts]
+    stored = JobState.SUCCEEDED if ledger.store.one_writer else JobState.FAILED  # SQLite stores any text
+    assert states == [JobState.SUCCEEDED, stored, JobState.FAILED, JobState.SUCCEEDED]
 
 
 def test_a_checkpoint_that_waits_is_lost_with_its_process_and_computed_again(ledger: Ledger) -> None:

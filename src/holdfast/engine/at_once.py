@@ -72,7 +72,7 @@ class _Turn:
             if isinstance(task, EndTask)
             and type(task.command) is Complete
             and task.command.token == task.attempt.token
-            and not (task.effects or task.followups or task.traceback)
+            and not (task.effects or task.followups or task.traceback or task.kept)
         ]
         if not plain or len(set(plain)) < len(self._tasks):
             return False

@@ -240,6 +240,7 @@ def ran_in_two(task: Task[Any], run: Callable[[Sequence[Task[Any]]], None], worl
         return False
     attempt, command = task.attempt, task.command
     last = EndTask(attempt, Commit(command.token, command.result), task.effects, task.followups)
+    last.kept = task.kept
     run([last])
     if isinstance(last.outcome, Move):
         world.reach(BETWEEN)

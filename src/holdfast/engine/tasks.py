@@ -8,7 +8,7 @@ task describes itself only after it is durable.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -99,6 +99,7 @@ class EndTask(Task[Move | Refused]):
     order = 3
     admissions: Sequence[Admission] = ()  # of the follow-ups
     traceback: str | None = None  # of a failure
+    kept: Mapping[str, str] | None = None  # checkpoints to store with the end
     losses = 0  # how often the connection was lost while only this was written
 
     def __init__(
@@ -118,6 +119,9 @@ class EndTask(Task[Move | Refused]):
     @staticmethod
     def write(tasks: Sequence[EndTask], transaction: Transaction) -> list[Move | Refused]:
         answers: list[Move | Refused] = []
+        kept = [(task.attempt, task.kept) for task in tasks if task.kept]
+        if kept:  # first: they are stored under the lease
+            transaction.notes.save_all_checkpoints(kept)
         for owner, owned in groupby(tasks, _owner):
             moves = [(task.attempt, task.command) for task in owned]
             answers += transaction.executions.move(moves, actor=owner)

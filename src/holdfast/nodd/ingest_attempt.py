@@ -1,8 +1,9 @@
 """One attempt at one unit: runs the operators in order, stores their verdicts, and commits all results at once.
 
-Invariants: an operator runs only if those before it passed; verdicts are checkpoints, so a later attempt continues
-after them; items and provenance are written only at the commit, and not at all after a later generation of the object
-was admitted; failures that can pass by themselves are retried, all others are quarantined at once.
+Invariants: an operator runs only if those before it passed; verdicts are stored as checkpoints with the end of the
+attempt, so the next attempt continues after them, and after a crash with the first operator; items and provenance are
+written only at the commit, and not at all after a later generation of the object was admitted; failures that can pass
+by themselves are retried, all others are quarantined at once.
 """
 
 from __future__ import annotations
@@ -39,10 +40,6 @@ PERMANENT_ISSUES = frozenset({
     "size_zero", "size_too_small", "size_too_large", "size_mismatch", "etag_mismatch", "missing_required_header",
     "access_denied",
 })  # fmt: skip
-
-
-# The next operator follows at once and is cheap to repeat, so one write stores both verdicts.
-_FOLLOWED_AT_ONCE = frozenset({Operator.PARSE, Operator.METADATA})
 
 
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +115,8 @@ class IngestAttempt:
 
     def _kept(self, operator: Operator, judge: Any) -> OperatorVerdict:
         """Return the verdict of an operator: from the checkpoint of an earlier attempt, or from `judge`."""
-        value = self._run.checkpoint(str(operator), lambda: judge().as_json(), with_next=operator in _FOLLOWED_AT_ONCE)
+        # Stored with the end of the attempt: after a crash a few ranges are read again, which costs less than a write.
+        value = self._run.checkpoint(str(operator), lambda: judge().as_json(), with_next=True)
         verdict = msgspec.convert(value, OperatorVerdict)
         self._verdicts[operator] = verdict
         return verdict

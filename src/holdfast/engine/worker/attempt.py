@@ -123,6 +123,14 @@ class HeldAttempt(Execution):
             self.task = self._ending(outcome)
         except Exception as error:  # noqa: BLE001 - such as a follow-up that the ledger does not take
             self.task = self._ending(failed(error))
+        if self.task is not None:
+            self.task.kept = self._unkept
+
+    def drop_checkpoints(self) -> None:
+        """Write the end without the checkpoints that wait for it."""
+        self._unkept = None
+        if self.task is not None:
+            self.task.kept = None
 
     def _end(self) -> bool:
         if next(self._ends):  # an atomic step: of two threads one gets 0

@@ -137,6 +137,9 @@ class _RemoteExecution(Execution):
         # A copy: the handler may change its object later.
         super().effect(sql, json.loads(json.dumps(given)), rows=rows)
 
+    def handler_ended(self) -> None:
+        self.keep_rest()  # the worker does not see what waits here
+
     def after_commit(self, call: Call) -> None:
         canonical(call.payload)
         super().after_commit(call)

@@ -39,7 +39,7 @@ class Execution:
 
     # What most attempts never have is a value of the class until it is set.
     _kept: dict[str, str] | None = None
-    _unkept: dict[str, str] | None = None  # to be stored with the next checkpoint, or when the handler ends
+    _unkept: dict[str, str] | None = None  # to be stored with the next checkpoint, or with the end of the attempt
     _cancelled = False
     _staged: Staged | None = None
     _connection: Any = None  # the one that `commit` was given
@@ -113,11 +113,11 @@ class Execution:
     def checkpoint(self, name: str, fn: Callable[[], T], *, with_next: bool = False) -> T:
         """Return the value stored under this name by any attempt; the first time, compute and store it.
 
-        `with_next` stores the value in one write with the next checkpoint, or when the handler ends: for values that
-        are cheap to compute again.
+        `with_next` stores the value in one write with the next checkpoint, or with the end of the attempt: for values
+        that are cheap to compute again.
         """
         if self._kept is None:
-            self._kept = self._checkpoints()
+            self._kept = self._checkpoints() if self.attempt > 1 else {}
         if name in self._kept:
             kept: T = json.loads(self._kept[name])
             return kept
@@ -129,6 +129,9 @@ class Execution:
         # From the text, so that the first attempt sees exactly what a later one would.
         value: T = json.loads(text)
         return value
+
+    def handler_ended(self) -> None:
+        """Note that nothing more is checkpointed: here the worker stores what waits with the end of the attempt."""
 
     def keep_rest(self) -> None:
         """Keep the checkpoints that were to be kept with a next one."""

@@ -81,7 +81,7 @@ def outcome_of(
         _leave_fork(forks)
         execution.undo_commit()
         with suppress(Exception):  # why it failed is what matters; a value that was not kept is computed again
-            execution.keep_rest()
+            execution.handler_ended()
         return failed(error, operation.classify)
 
 
@@ -95,7 +95,7 @@ def failed(error: BaseException, judge: Callable[[BaseException], FailureKind] =
 def _returned(execution: Execution, result: Any) -> Returned | None:
     if execution.committed:
         return None
-    execution.keep_rest()
+    execution.handler_ended()
     text = "null" if result is None else payload_text(result)
     if execution._staged is None:  # noqa: SLF001 - looking must not make it
         return Returned(text)

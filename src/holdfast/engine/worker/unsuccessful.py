@@ -121,10 +121,13 @@ def must_write_again(running: HeldAttempt, task: EndTask | None) -> bool:
 
 
 def refused(running: HeldAttempt, error: Exception) -> bool:
-    """Make a failure of a completion that the ledger refused to write; return False if it was not a completion."""
+    """Make a failure of a completion that the ledger refused to write; return False if there is nothing to write."""
     task = running.task
+    kept = task is not None and task.kept and not isinstance(error, EffectError | RegistryError)
+    if task is not None and kept:
+        running.drop_checkpoints()  # one of them may be what cannot be stored
     if task is None or not isinstance(task.command, Complete):
-        return False
+        return bool(kept)
     operation = error.context.get("operation") if isinstance(error, RegistryError) else None
     if isinstance(error, RegistryError) and operation not in running.confirmed and running.ledger.known.learn(error):
         running.confirmed |= {operation}

@@ -23,12 +23,16 @@ SELECT min((SELECT min(j.due_at) FROM holdfast_jobs j
   FROM lanes l WHERE l.priority IS NOT NULL;
 
 -- name: keep_checkpoints
--- rows: name, value
+-- rows: job, token, owner, name, value
+WITH k AS MATERIALIZED (
+  SELECT (r ->> 0)::bigint AS job_id, (r ->> 1)::bigint AS token, r ->> 2 AS owner, r ->> 3 AS name, r ->> 4 AS value,
+    coalesce(:now, statement_timestamp()) AS now
+    FROM json_array_elements(:rows::json) r)
 INSERT INTO holdfast_checkpoints (job_id, name, value, exec_id, created_at)
-SELECT j.job_id, r ->> 0, r ->> 1, j.job_id * 1000000 + j.attempts, coalesce(:now, statement_timestamp())
-  FROM holdfast_jobs j CROSS JOIN json_array_elements(:rows::json) r
- WHERE j.job_id = :job_id AND j.lease_token = :token AND j.lease_owner = :owner AND j.status = 'IN_PROGRESS'
-   AND j.lease_expires_at > coalesce(:now, statement_timestamp())
+SELECT j.job_id, k.name, k.value, j.job_id * 1000000 + j.attempts, k.now
+  FROM holdfast_jobs j JOIN k ON j.job_id = k.job_id
+ WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k))
+   AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.status = 'IN_PROGRESS' AND j.lease_expires_at > k.now
 ON CONFLICT (job_id, name) DO UPDATE SET value = excluded.value, exec_id = excluded.exec_id,
   created_at = excluded.created_at
 RETURNING name;

@@ -23,12 +23,12 @@ SELECT min((SELECT min(j.due_at) FROM holdfast_jobs j
   FROM lanes l WHERE l.priority IS NOT NULL;
 
 -- name: keep_checkpoints
--- rows: name, value
+-- rows: job, token, owner, name, value
 INSERT INTO holdfast_checkpoints (job_id, name, value, exec_id, created_at)
-SELECT j.job_id, r.value ->> 0, r.value ->> 1, j.job_id * 1000000 + j.attempts, :now
-  FROM holdfast_jobs j CROSS JOIN json_each(:rows) r
- WHERE j.job_id = :job_id AND j.lease_token = :token AND j.lease_owner = :owner AND j.status = 'IN_PROGRESS'
-   AND j.lease_expires_at > :now
+SELECT j.job_id, r.value ->> 3, r.value ->> 4, j.job_id * 1000000 + j.attempts, :now
+  FROM json_each(:rows) r CROSS JOIN holdfast_jobs j
+ WHERE j.job_id = r.value ->> 0 AND j.lease_token = r.value ->> 1 AND j.lease_owner = r.value ->> 2
+   AND j.status = 'IN_PROGRESS' AND j.lease_expires_at > :now
 ON CONFLICT (job_id, name) DO UPDATE SET value = excluded.value, exec_id = excluded.exec_id,
   created_at = excluded.created_at
 RETURNING name;

@@ -30,15 +30,16 @@ class NoteWrites(NoteReads, WritingVerbs):
 
     def save_checkpoints(self, attempt: Attempt, values: Mapping[str, str]) -> bool:
         """Store checkpoints for later attempts; return False if the lease is lost."""
-        stored = self._run(
-            "keep_checkpoints",
-            job_id=attempt.job.job_id,
-            token=attempt.execution.lease_token,
-            owner=attempt.execution.lease_owner,
-            rows=encoded(sorted(values.items())),
-            now=self._store.time_parameter(),
-        )
-        return len(stored) == len(values)
+        return self.save_all_checkpoints([(attempt, values)]) == len(values)
+
+    def save_all_checkpoints(self, kept: Sequence[tuple[Attempt, Mapping[str, str]]]) -> int:
+        """Store the checkpoints of several attempts; return how many were stored: none of a lost lease."""
+        rows = [
+            (attempt.job_id, attempt.token, attempt.owner, name, value)
+            for attempt, values in kept
+            for name, value in sorted(values.items())
+        ]
+        return len(self._run("keep_checkpoints", rows=encoded(rows), now=self._store.time_parameter()))
 
     def request_cancel(self, job_id: int, *, actor: str, reason: str | None = None) -> bool:
         """Request that the execution that holds a job stops; return whether there is one."""
