@@ -278,6 +278,20 @@ def test_a_wrong_argument_is_named(ledger: Ledger, name: str, value: Any) -> Non
     assert ledger.counts() == []
 
 
+@pytest.mark.parametrize(
+    "name, near", [("ky", "key"), ("ques", "queue"), ("runat", "run_at"), ("deadline", "deadline_s")]
+)
+@pytest.mark.parametrize("call", ["noop", Call(operation="noop", payload={})])
+def test_a_setting_that_does_not_exist_is_refused_with_the_nearest_name(
+    ledger: Ledger, call: Call[Any] | str, name: str, near: str
+) -> None:
+    for submit in (ledger.submit, lambda *args, **settings: asyncio.run(ledger.submit_async(*args, **settings))):
+        with pytest.raises(InputError) as caught:
+            submit(call, **{name: "x"})
+        assert caught.value.context == {"argument": name, "nearest": near}
+    assert ledger.counts() == []
+
+
 @pytest.mark.parametrize("make", [cyclic_list, cyclic_dict, deep])
 def test_a_recursive_or_too_deep_value_has_one_code(ledger: Ledger, make: Callable[[], Any]) -> None:
     with pytest.raises(PayloadTooDeepError):

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -31,7 +32,8 @@ def refuse_wrong(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         return  # an argument too many or too few: the error says so
     hints = {name: parameter.annotation for name, parameter in inspect.signature(fn).parameters.items()}
     for name, value in given.items():
-        if name in ("args", "kwargs", "settings") and isinstance(value, dict):
+        if name == "settings" and isinstance(value, dict):
+            _refuse_unknown(value)
             _refuse_fields(value, _SETTINGS)
         elif isinstance(value, msgspec.Struct):
             fields = {field: getattr(value, field) for field in value.__struct_fields__}
@@ -69,6 +71,16 @@ def _refuse_fields(fields: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         if name in hints:
             refuse_unfit(name, value, hints[name])
+
+
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    for name in settings.keys() - _SETTINGS.keys():
+        [near] = get_close_matches(name, _SETTINGS, n=1, cutoff=0.0)
+        raise InputError(
+            f"there is no setting {name} of a call; the nearest is {near}",
+            next_step=f"Use one of {', '.join(_SETTINGS)}.",
+            context={"argument": name, "nearest": near},
+        ) from None
 
 
 def _alternatives(hint: str) -> list[str]:
