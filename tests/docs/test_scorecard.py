@@ -96,6 +96,6 @@ def test_mutants_are_of_every_kind_and_a_survivor_is_listed_with_its_reason(monk
     ):
         assert kind in text
     monkeypatch.setitem(mutants.REASONS, found[0].name, "a reason")
-    page = mutate.section(len(found), found[:1])
+    page = mutate.section(found, found[:1])
     assert f"{len(found)} mutants, {len(found) - 1} caught" in page
     assert "| a reason |" in page

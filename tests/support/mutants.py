@@ -1,6 +1,7 @@
 """Which files are mutated, the tests that know their rules, and why the mutants that survive may.
 
-Invariants: the tests of a file are quick, and run on SQLite; a reason names a mutant exactly as the run prints it.
+Invariants: the tests of a file are quick, and run on SQLite; those of ON_POSTGRES run on both databases; a reason names
+a mutant exactly as the run prints it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,21 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "core/manifest.py": ("tests/governance/test_vocabulary.py",),
     "core/selection.py": ("tests/governance/test_selection.py",),
     "core/protocol.py": ("tests/engine/test_routing.py", "tests/governance/test_rollback.py"),
+    "core/arguments.py": ("tests/engine/test_arguments.py", "tests/engine/test_bad_arguments.py"),
+    "core/guarded.py": ("tests/engine/test_arguments.py", "tests/engine/test_bad_arguments.py"),
+    "core/limits.py": ("tests/store/test_limits.py", "tests/scheduling/test_limits.py"),
+    "core/limit_texts.py": ("tests/store/test_limits.py", "tests/scheduling/test_limits.py"),
+    "core/errors.py": ("tests/core/test_errors.py", "tests/engine/test_error_messages.py"),
+    "core/feature_errors.py": ("tests/core/test_errors.py",),
+    "core/candidates.py": ("tests/governance/test_replay_candidates.py",),
+    "core/pairing.py": ("tests/core/test_machine.py", "tests/enforcement/test_journal.py"),
+    "core/frames.py": ("tests/engine/test_tracebacks.py",),
+    "core/instruments.py": ("tests/telemetry/test_metrics.py",),
+    "core/spans.py": ("tests/explain/test_explain.py", "tests/console/test_views.py"),
+    "core/printable.py": ("tests/cli/test_terminal.py",),
+    "core/log_names.py": ("tests/explain/test_explain.py",),
+    "core/steps.py": ("tests/engine/test_retention.py",),
+    "core/seals.py": ("tests/audit/test_seals.py",),
     "engine/committer.py": (
         "tests/engine/test_committer.py",
         f"{_CRASHES}::test_a_crash_at_any_point_costs_no_job_and_no_second_effect",
@@ -40,10 +56,13 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "engine/isolation.py": (
         "tests/engine/test_committer.py",
         "tests/engine/test_effect_faults.py",
+        "tests/engine/test_effect_waits.py",
         f"{_CRASHES}::test_commit_and_finish_can_be_run_apart_without_a_fault",
         f"{_CRASHES}::test_a_crash_at_any_point_costs_no_job_and_no_second_effect",
     ),
 }
+# What these do with effects that wait or lose their connection, only PostgreSQL shows.
+ON_POSTGRES = frozenset({"engine/committer.py", "engine/isolation.py"})
 _LOST = "equal: no loss and one loss are both below LOSSES_EXCUSED"
 REASONS: dict[str, str] = {
     "core/decide.py step_of: `invariant(len(steps) == 1, f'a move with {len(steps)} steps of {machine}')` removed": (

@@ -1,7 +1,8 @@
 """Mutation: small changes of the rules, one at a time, each of which a test must notice.
 
 The tests are collected once. For every mutant a forked child exchanges the code of the one changed function and runs
-the tests that call it, until one fails. Only functions are changed: tables and constants of a module are not.
+the tests that call it, until one fails. Only functions are changed: tables and constants of a module are not. The
+children share the PostgreSQL server of the run, which only the files that need it have.
 
 Invariants: the sources are never written; a mutant is caught by a test that passes without it; a mutant that no test
 calls counts as survived; one that does not end counts as caught.
@@ -20,8 +21,9 @@ import random
 import signal
 import stat
 import sys
+import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -30,7 +32,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.mutants import REASONS, TARGETS
+from tests.support.mutants import ON_POSTGRES, REASONS, TARGETS
 from tests.support.scorecard import ROOT, made, write
 
 SOURCE = ROOT / "src" / "holdfast"
@@ -185,6 +187,7 @@ class Plugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         called = self._called(session)
+        print(f"{len(session.items)} tests pass without a mutant", flush=True)
         began = time.monotonic()
         for done, mutant in enumerate(self._wanted, 1):
             items = called.get((str(SOURCE / mutant.file), mutant.function), [])
@@ -201,7 +204,8 @@ class Plugin:
     def _called(self, session: pytest.Session) -> dict[tuple[str, str], list[pytest.Item]]:
         """Run every test once, without a mutant, and return the tests that call each function, quickest first."""
         found: dict[tuple[str, str], dict[pytest.Item, float]] = defaultdict(dict)
-        for item, after in zip(session.items, [*session.items[1:], None], strict=True):
+        # After the last test comes the first one again, so that fixtures of the session, such as the server, remain.
+        for item, after in zip(session.items, [*session.items[1:], session.items[0]], strict=True):
             began, seen = time.perf_counter(), set[tuple[str, str]]()
 
             def trace(frame: object, _event: str, _arg: object, seen: set[tuple[str, str]] = seen) -> None:
@@ -209,11 +213,13 @@ class Plugin:
                 if code.co_filename in self._files:
                     seen.add((code.co_filename, code.co_qualname.partition(".<locals>")[0]))
 
+            threading.settrace(trace)
             sys.settrace(trace)
             try:
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             finally:
                 sys.settrace(None)
+                threading.settrace(None)  # type: ignore[arg-type]
             if self._failed:
                 pytest.exit(f"{item.nodeid} fails without a mutant", returncode=1)
             for key in seen:
@@ -256,15 +262,19 @@ class Plugin:
         return 0 if changed else 2  # a function that is not found would survive everything
 
 
-def section(tried: int, survived: Sequence[Mutant]) -> str:
+def section(tried: Sequence[Mutant], survived: Sequence[Mutant]) -> str:
     """Return the section of the page."""
-    share = 100 * (tried - len(survived)) / tried
+    caught = len(tried) - len(survived)
     lines = [
-        f"{tried:,} mutants, {tried - len(survived):,} caught ({share:.1f} %); {made()}. `make mutate` tries them.",
+        f"{len(tried):,} mutants, {caught:,} caught ({100 * caught / len(tried):.1f} %); {made()}. By `make mutate`.",
         "",
-        "| survivor | why |",
-        "|---|---|",
+        "| file | mutants | caught |",
+        "|---|---|---|",
     ]
+    of_file, left = Counter(mutant.file for mutant in tried), Counter(mutant.file for mutant in survived)
+    for file, n in of_file.items():
+        lines.append(f"| `{file}` | {n} | {n - left[file]} ({100 * (n - left[file]) / n:.0f} %) |")
+    lines += ["", "| survivor | why |", "|---|---|"]
     for mutant in survived:
         name = mutant.name.replace("|", "\\|")
         lines.append(f"| line {mutant.line} of {name} | {REASONS.get(mutant.name, 'no test notices it yet')} |")
@@ -283,16 +293,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wanted = [mutant for file in given.only for mutant in mutants(file)]
     if given.sample and given.sample < len(wanted):
         wanted = sorted(random.Random(SEED).sample(wanted, given.sample), key=lambda one: (one.file, one.line))
-    tests = list(dict.fromkeys(test for file in given.only for test in TARGETS[file]))
+    survived: list[Mutant] = []
+    for marked, files in (("not slow and not pg", TARGETS.keys() - ON_POSTGRES), ("not slow", ON_POSTGRES)):
+        if some := [mutant for mutant in wanted if mutant.file in files]:
+            survived += _tried(some, marked)
+    caught = len(wanted) - len(survived)
+    print(f"\n{len(wanted)} mutants, {caught} caught, {len(survived)} survived")
+    if given.write:
+        write(given.write, "mutation", section(wanted, survived))
+    if caught < 0.9 * len(wanted):
+        sys.exit("fewer than nine in ten were caught")
+
+
+def _tried(wanted: Sequence[Mutant], marked: str) -> list[Mutant]:
+    """Try mutants with the tests of their files that a marker expression selects; return those that survived."""
+    tests = list(dict.fromkeys(test for file in {one.file: None for one in wanted} for test in TARGETS[file]))
     plugin = Plugin(wanted)
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow and not pg", "--no-header", "--tb=no"]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", marked, "--no-header", "--tb=no"]
     if pytest.main([*options, *tests], plugins=[plugin]) not in (0, 1) or plugin.caught + len(plugin.survived) == 0:
         sys.exit("the mutants were not tried")
-    print(f"\n{len(wanted)} mutants, {plugin.caught} caught, {len(plugin.survived)} survived")
-    if given.write:
-        write(given.write, "mutation", section(len(wanted), plugin.survived))
-    if plugin.caught < 0.9 * len(wanted):
-        sys.exit("fewer than nine in ten were caught")
+    return plugin.survived
 
 
 if __name__ == "__main__":

@@ -161,6 +161,7 @@ class Server:
         self._program: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: psycopg.Connection | None = None
+        self._admin_pid = self._owner_pid  # of the process that opened it: a connection is not used after a fork
         self._guard: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -175,6 +176,8 @@ class Server:
 
     @property
     def running(self) -> bool:
+        if os.getpid() != self._owner_pid:
+            return True  # a forked child uses the server of its parent
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -221,8 +224,8 @@ class Server:
 
     def _connected(self) -> psycopg.Connection:
         """Return the admin connection; it is kept open, so that creating a database is fast."""
-        if self._admin is None or self._admin.closed:
-            self._admin = psycopg.connect(self.url(), autocommit=True)
+        if self._admin is None or self._admin.closed or self._admin_pid != os.getpid():
+            self._admin, self._admin_pid = psycopg.connect(self.url(), autocommit=True), os.getpid()
         return self._admin
 
     # Starting and stopping
