@@ -287,7 +287,7 @@ def test_a_setting_that_does_not_exist_is_refused_with_the_nearest_name(
 ) -> None:
     for submit in (ledger.submit, lambda *args, **settings: asyncio.run(ledger.submit_async(*args, **settings))):
         with pytest.raises(InputError) as caught:
-            submit(call, **{name: "x"})
+            submit(call, **dict[str, Any]({name: "x"}))
         assert caught.value.context == {"argument": name, "nearest": near}
     assert ledger.counts() == []
 

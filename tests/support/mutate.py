@@ -219,7 +219,7 @@ class Plugin:
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             finally:
                 sys.settrace(None)
-                threading.settrace(None)  # type: ignore[arg-type]
+                threading.settrace(None)
             if self._failed:
                 pytest.exit(f"{item.nodeid} fails without a mutant", returncode=1)
             for key in seen:
