@@ -32,13 +32,17 @@ from holdfast.core.commands import (
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import IdempotencyConflictError, RefusedByDatabaseError
 from holdfast.core.governed import Grant, GrantEvent, Release
+from holdfast.core.journal import JournalRow
 from holdfast.core.project import project, rulings_of
 from holdfast.core.records import Attempt, Execution, Job
 from holdfast.store import Lease, Submission
+from holdfast.store.rows import reader
 from holdfast.store.statements import columns as columns_of
 from tests.store.conftest import phases
 from tests.store.oracle import OPEN, Conflict, Oracle
 from tests.store.verbs import OPERATOR, REAPER, WORKER, Verbs, changed, found
+
+read_grant, read_journal_row = reader(Grant), reader(JournalRow)
 
 OPERATIONS = ("noop", "echo")
 INDEX = st.integers(0, 11)
@@ -361,10 +365,13 @@ class LedgerMachine(RuleBasedStateMachine):
             executions = {e.exec_id: e for e in map(reading.executions._execution, rows("execution_columns", after))}
             assert executions == {exec_id: Execution(**row) for exec_id, row in oracle.executions.items()}
             after = f"holdfast_grants g WHERE g.grant_id > {self.first_grant}"
-            grants = {grant.grant_id: grant for grant in map(reading.grants._grant, rows("grant_columns", after))}
+            grants = {
+                grant.grant_id: grant
+                for grant in (read_grant(row, reading.store.moment) for row in rows("grant_columns", after))
+            }
             assert grants == {grant_id: Grant(**grant) for grant_id, grant in oracle.grants.items()}
             after = f"holdfast_edges g WHERE g.seq > {self.first_row}"
-            journal = [reading.journal._journal_row(row) for row in rows("journal_columns", after)]
+            journal = [read_journal_row(row, reading.store.moment) for row in rows("journal_columns", after)]
             edges = [
                 (
                     row.machine, row.subject, row.version, row.source, row.target, row.event, row.actor, row.reason,

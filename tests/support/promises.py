@@ -15,9 +15,11 @@ from holdfast.core.journal import JournalRow
 from holdfast.core.machines import EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import project, rulings_of
 from holdfast.core.records import Execution, Job
+from holdfast.store.rows import reader
 from holdfast.store.transaction import Reading
 
 EVERYTHING = 1_000_000_000
+_read_journal_row = reader(JournalRow)
 
 
 class Facts:
@@ -32,7 +34,7 @@ class Facts:
                 self.executions[execution.job_id].append(execution)
             self.journal: dict[tuple[str, int], list[JournalRow]] = defaultdict(list)
             for row in _rows(ledger, reading, JournalRow, "holdfast_edges", "machine, subject, version"):
-                entry = reading.journal._journal_row(row)
+                entry = _read_journal_row(row, reading.store.moment)
                 self.journal[entry.machine, entry.subject].append(entry)
             self.effects: dict[int, list[int]] = defaultdict(list)
             if effects:

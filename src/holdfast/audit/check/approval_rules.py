@@ -35,6 +35,7 @@ from holdfast.core.environments import ENVIRONMENTS, PROD, STAGE
 from holdfast.core.governed import Approver, Grant
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.selection import candidates_hash
+from holdfast.store.verbs.approvals import approval_of, candidates_under, grant_named, last_acts, raised_after
 
 UNDER = "grant"  # approved by another grant, which covers many acts
 MANY, ONE = "quarantine:", "job:"  # and the hash of the job ids, or the id: the targets of grants to release jobs
@@ -58,7 +59,7 @@ def authentic(context: RuleContext) -> Iterator[Finding]:
         return
     released: dict[int, list[Grant]] = defaultdict(list)  # by the grant for several jobs
     before = None
-    while grants := context.evidence.approvals.grants(before, context.batch):
+    while grants := context.reading.grants.page(before=before, limit=context.batch):
         before = grants[-1].grant_id
         for grant in grants:
             if (
@@ -80,12 +81,12 @@ def registered(context: RuleContext) -> Iterator[Finding]:
     """Yield approvers whose key no grant has registered, or who are not revoked although a grant has revoked them."""
     ledger = _ledger(context)
     for approver in ledger.approvers.values():
-        grant = context.evidence.approvals.grant(approver.grant_id)
+        grant = grant_named(context.reading, approver.grant_id)
         flaw = registration_doubt(approver, grant, ledger.environment, ledger.bootstrap)
         if flaw is None or (flaw[0] is Doubt.APPROVER_UNPROVEN and _before_raise(context, grant, ledger)):
             continue
         yield _of_approver(approver.name, *flaw)
-    for used in context.evidence.approvals.last_acts():
+    for used in last_acts(context.reading):
         name = used.target
         known = ledger.approvers.get(name)
         if known is None:
@@ -100,7 +101,7 @@ def rewrites(context: RuleContext) -> Iterator[Finding]:
     """Yield maintenance that rewrote or deleted records outside dev without a grant to repair or to restore."""
     if context.evidence.meta().get("environment") not in (STAGE, PROD):
         return
-    for door, actor, event, first, n in context.evidence.ask("rewrites_to_doubt", n=context.limit):
+    for door, actor, event, first, n in context.reading.run("rewrites_to_doubt", n=context.limit):
         detail = f"{actor} changed {n} records without a grant to repair or to restore; one of them: {event} of {first}"
         yield Finding(f"MAINTENANCE {door}", detail, evidence={"kind": "rewrite", "rows": n})
 
@@ -115,13 +116,13 @@ def _of_approver(name: str, code: str, detail: str) -> Finding:
 
 
 def _ledger(context: RuleContext) -> _Ledger:
-    settings, approvals = context.evidence.meta(), context.evidence.approvals
+    settings, grants = context.evidence.meta(), context.reading.grants
     return _Ledger(
         settings.get("environment", ""),
         settings.get("ledger_id", ""),
-        approvals.approvers(),
-        approvals.bootstrap(),
-        context.evidence.dialect == "postgres",
+        grants.approvers(),
+        grants.bootstrap(),
+        context.reading.dialect == "postgres",
     )
 
 
@@ -132,7 +133,7 @@ def _doubt(context: RuleContext, grant: Grant, ledger: _Ledger) -> str | None:
         return "the grant was used, but no approver is recorded"
     environment = ledger.environment if scope is None else scope.environment
     if environment != ledger.environment and _milder(environment, ledger.environment):
-        if not context.evidence.approvals.raised_after(grant.grant_id):
+        if not raised_after(context.reading, grant.grant_id):
             return f"it is for {environment}, but the ledger is for {ledger.environment} and was not raised since"
         if environment not in (STAGE, PROD):
             return None
@@ -141,7 +142,7 @@ def _doubt(context: RuleContext, grant: Grant, ledger: _Ledger) -> str | None:
         return f"the approver {grant.approved_by} was identified by {method!r}, which this environment does not accept"
     if method == ROLE and grant.action != Act.RESTORE and (why := _not_a_role(grant, ledger)):
         return why
-    approved = context.evidence.approvals.approval_of(grant.grant_id)
+    approved = approval_of(context.reading, grant.grant_id)
     if approved is not None and approved[:2] != (grant.approved_by, approval_mark(grant, ledger.ledger_id)):
         return "the grant differs from what the journal says was approved"
     if approved is not None and approved.maintenance_id is not None and grant.action != Act.RESTORE:
@@ -156,7 +157,7 @@ def _doubt(context: RuleContext, grant: Grant, ledger: _Ledger) -> str | None:
 def _before_raise(context: RuleContext, grant: Grant | None, ledger: _Ledger) -> bool:
     scope = scope_of(grant) if grant else None
     milder = scope is not None and _milder(scope.environment, ledger.environment)
-    return milder and grant is not None and context.evidence.approvals.raised_after(grant.grant_id)
+    return milder and grant is not None and raised_after(context.reading, grant.grant_id)
 
 
 def _milder(one: str, other: str) -> bool:
@@ -191,7 +192,7 @@ def _not_a_role(grant: Grant, ledger: _Ledger) -> str | None:
 
 
 def _orphan(context: RuleContext, grant: Grant, parent_id: object) -> str | None:
-    parent = context.evidence.approvals.grant(parent_id) if isinstance(parent_id, int) else None
+    parent = grant_named(context.reading, parent_id) if isinstance(parent_id, int) else None
     if parent is None:
         return f"it was approved under grant {parent_id!r}, which does not exist"
     theirs, ours = scope_of(parent), scope_of(grant)
@@ -208,7 +209,7 @@ def _orphan(context: RuleContext, grant: Grant, parent_id: object) -> str | None
 
 def _beyond(context: RuleContext, parent_id: int, children: list[Grant]) -> Iterator[Finding]:
     """Yield the releases under a grant for several jobs that are none of its jobs."""
-    parent = context.evidence.approvals.grant(parent_id)
+    parent = grant_named(context.reading, parent_id)
     if parent is None:
         return
     numbers = {child.grant_id: child.target.removeprefix(ONE) for child in children}
@@ -226,7 +227,7 @@ def _beyond(context: RuleContext, parent_id: int, children: list[Grant]) -> Iter
 
 def _of_run(context: RuleContext, parent: Grant) -> set[str] | None:
     """Return the jobs that the run of a grant may release; None if there is no such run."""
-    for content in context.evidence.approvals.candidates_under(parent.grant_id):
+    for content in candidates_under(context.reading, parent.grant_id):
         job_ids, _ = unpacked(content)
         if MANY + candidates_hash(job_ids) == parent.target:
             return {str(job_id) for job_id in job_ids}
@@ -235,7 +236,7 @@ def _of_run(context: RuleContext, parent: Grant) -> set[str] | None:
 
 def _badly_signed(context: RuleContext, grant: Grant, ledger: _Ledger, signature: Any) -> str | None:
     known = ledger.approvers.get(grant.approved_by or "")
-    registration = context.evidence.approvals.grant(known.grant_id) if known else None
+    registration = grant_named(context.reading, known.grant_id) if known else None
     if known is None or registration_doubt(known, registration, ledger.environment, ledger.bootstrap):
         return f"{grant.approved_by} is not an approver whom a grant has registered with this key"
     if (known.grant_id or 0) > grant.grant_id:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.core.machines import GRANT
+from holdfast.store.transaction import Reading
 from holdfast.store.verbs.evidence import Evidence
 from holdfast.store.verbs.histories import Entry, History, Permit
 
@@ -21,11 +22,16 @@ class RuleContext:
         self.evidence = evidence
         self.limit = limit  # the greatest number of findings to return
         self.batch = batch
-        self.now: datetime = evidence.now
+        self.now: datetime = evidence.reading.now()
         self.committed: frozenset[int] = frozenset()  # parents of the page's follow-ups that have committed
         self._last_maintenance: int | None = None
         self._grants: dict[int, Permit | None] = {}
         self._maintenance: dict[int, tuple[int | None, int | None] | None] = {}
+
+    @property
+    def reading(self) -> Reading:
+        """The read transaction of the page."""
+        return self.evidence.reading
 
     def look_up(self, histories: Iterable[History]) -> None:
         """Read every grant and every maintenance that rows of these histories name, in one statement each."""

@@ -22,6 +22,7 @@ from holdfast.core.machines import EXECUTION, GRANT, JOB, MACHINES, GrantState
 from holdfast.core.records import time_text
 from holdfast.core.seals import Seal
 from holdfast.store.migrations import DOOR_OPEN, unique_indexes
+from holdfast.store.reinstall import behind
 from holdfast.store.settings import REQUIRED, declared_from
 from holdfast.store.verbs.seals import SEQ_MIN
 
@@ -42,13 +43,13 @@ def _of(machine: str, subject: int, kind: str, detail: str, **evidence: object) 
 
 def ids_once(context: RuleContext) -> Iterator[Finding]:
     """Yield ids that two records share."""
-    for machine, subject, n in context.evidence.ask("ids_twice"):
+    for machine, subject, n in context.reading.run("ids_twice"):
         yield _of(machine, subject, "id", f"{n} records have this id", n=n)
 
 
 def keys_once(context: RuleContext) -> Iterator[Finding]:
     """Yield jobs with the client and key of an older one."""
-    for job_id, first, client, key in context.evidence.ask("keys_twice", n=context.limit):
+    for job_id, first, client, key in context.reading.run("keys_twice", n=context.limit):
         detail = f"job {first} has the same client {client!r} and key {key!r}"
         yield _of(JOB.name, job_id, "key", detail, job_id=job_id, first=first, client=client, key=key)
 
@@ -65,7 +66,7 @@ def overdue(context: RuleContext) -> Iterator[Finding]:
 
 def counts(context: RuleContext) -> Iterator[Finding]:
     """Yield counts that differ from the number of jobs."""
-    for operation, queue, state, counted, found in context.evidence.ask("counts_to_check", n=context.limit):
+    for operation, queue, state, counted, found in context.reading.run("counts_to_check", n=context.limit):
         yield Finding(
             f"COUNTS {operation}/{queue}/{state}",
             f"the count is {int(counted)}, but there are {int(found)} jobs",
@@ -78,7 +79,7 @@ def counts(context: RuleContext) -> Iterator[Finding]:
 
 def slots(context: RuleContext) -> Iterator[Finding]:
     """Yield slots of limits whose job does not run, and running jobs that lack the slot of a limit."""
-    limits = context.evidence.limits
+    limits = context.reading.limits
     for bucket, slot, job_id in limits.leaked(context.limit):
         evidence = {"kind": "leaked", "bucket": bucket, "slot": slot, "job_id": job_id}
         yield Finding(f"SLOT {bucket}/{slot}", f"job {job_id} has the slot, but does not run", evidence=evidence)
@@ -97,7 +98,7 @@ def slots(context: RuleContext) -> Iterator[Finding]:
 
 def orphans(context: RuleContext) -> Iterator[Finding | None]:
     """Yield jobs without their call, and calls, executions, checkpoints, replacements and rows without their job."""
-    ask, n = context.evidence.ask, context.limit
+    ask, n = context.reading.run, context.limit
     for missing, job_id in ask("orphan_calls", n=n):
         detail = "the job has no call" if missing == "call" else "the call has no job"
         yield _of(JOB.name, job_id, missing, detail, job_id=job_id)
@@ -120,11 +121,11 @@ def _orphan_rows(context: RuleContext) -> Iterator[Finding | None]:
     after = looked_at = 0
     lost: dict[tuple[str, int], list[int]] = defaultdict(list)
     while len(lost) < context.limit:
-        [[n, last]] = context.evidence.ask("journal_page", after=after, n=ROWS_A_PAGE)
+        [[n, last]] = context.reading.run("journal_page", after=after, n=ROWS_A_PAGE)
         if not n or not isinstance(last, int) or last <= after:  # damaged pages may not lead on
             break
         until = context.evidence.archived_until
-        for machine, subject, seq, epoch, xid in context.evidence.ask("orphan_rows", after=after, until=last):
+        for machine, subject, seq, epoch, xid in context.reading.run("orphan_rows", after=after, until=last):
             if until is None or (epoch, xid, seq) > until:
                 lost[machine, subject].append(seq)
         after, looked_at = last, looked_at + n
@@ -144,7 +145,7 @@ def _orphan_rows(context: RuleContext) -> Iterator[Finding | None]:
 
 def erased(context: RuleContext) -> Iterator[Finding]:
     """Yield erased jobs whose data were written back."""
-    for job_id, what in context.evidence.ask("erased_to_check", job_id=None, n=context.limit):
+    for job_id, what in context.reading.run("erased_to_check", job_id=None, n=context.limit):
         detail = f"the job was erased, but its {what} is there again"
         yield _of(JOB.name, job_id, "written_back", detail, what=what)
 
@@ -152,11 +153,11 @@ def erased(context: RuleContext) -> Iterator[Finding]:
 def governance(context: RuleContext) -> Iterator[Finding | None]:
     """Yield steps, values and evidence without their owner, and evidence that does not have its digest."""
     after = 0
-    for kind, subject, what, missing in context.evidence.ask("orphans_of_governance", n=context.limit):
+    for kind, subject, what, missing in context.reading.run("orphans_of_governance", n=context.limit):
         machine, number = (kind, subject) if kind in MACHINES else (None, None)
         evidence = {"kind": what, what: missing}
         yield Finding(f"{kind} {subject}", f"{what} {missing} does not exist", machine, number, evidence)
-    while kept := context.evidence.ask("evidence_to_check", after=after, n=context.batch):
+    while kept := context.reading.run("evidence_to_check", after=after, n=context.batch):
         for after, content, digest in kept:
             if sha256(content) != digest:
                 detail = "the content does not have the digest that was stored with it"
@@ -167,7 +168,7 @@ def governance(context: RuleContext) -> Iterator[Finding | None]:
 def approvals(context: RuleContext) -> Iterator[Finding]:
     """Yield consumed grants without a consumer, and active grants without an approver, or approved by the requester."""
     by_another = context.evidence.meta().get("environment", DEV) != DEV
-    for grant_id, state, requester, approver in context.evidence.ask(
+    for grant_id, state, requester, approver in context.reading.run(
         "grants_to_doubt", by_another=by_another, n=context.limit
     ):
         if state == GrantState.CONSUMED:
@@ -181,7 +182,7 @@ def approvals(context: RuleContext) -> Iterator[Finding]:
 
 def maintenance(context: RuleContext) -> Iterator[Finding]:
     """Yield maintenance whose journal rows do not run from its start to its end."""
-    for subject, n, first, last, shut in context.evidence.ask("broken_maintenance", n=context.limit):
+    for subject, n, first, last, shut in context.reading.run("broken_maintenance", n=context.limit):
         detail = f"the journal has {n} rows, versions {first} to {last}, with {shut} ends; it must have exactly 1 end"
         yield Finding(f"MAINTENANCE {subject}", detail, evidence={"kind": "maintenance", "rows": n})
 
@@ -194,7 +195,7 @@ def seals(context: RuleContext) -> Iterator[Finding]:
     """Yield where the chain of seals is broken, from the first seal to the last, and rows that its floor hides."""
     before: Seal | None = None
     after, horizons, sound = SEQ_MIN, _horizons(context), True
-    while found := context.evidence.seals(after, context.batch):
+    while found := context.reading.seals.page(after=after, limit=context.batch):
         for seal in found:
             for finding in _link(context, before, seal, horizons):
                 yield finding
@@ -210,9 +211,9 @@ def seals(context: RuleContext) -> Iterator[Finding]:
 
 def last_seal(context: RuleContext) -> Iterator[Finding]:
     """Yield a last seal that does not follow the one before it, or is not the one that the settings name."""
-    last = context.evidence.last_seal()
+    last = context.reading.seals.last()
     if last:
-        *before, last = context.evidence.seals(last.seal_id - 2, 2)
+        *before, last = context.reading.seals.page(after=last.seal_id - 2, limit=2)
         yield from _link(context, before[0] if before and last.seal_id > 1 else None, last, _horizons(context))
     yield from _end(context, last)
 
@@ -239,14 +240,14 @@ def _link(context: RuleContext, before: Seal | None, seal: Seal, horizons: Horiz
 def _horizons(context: RuleContext) -> Horizons | None:
     """Return what judges horizons; None if the ledger has no epoch, which `enforcement` reports."""
     try:
-        return Horizons(context.evidence.sealed, context.evidence.meta(), one_writer=context.evidence.one_writer)
+        return Horizons(context.reading.seals, context.evidence.meta(), one_writer=context.reading.store.one_writer)
     except StoreDamagedError:
         return None
 
 
 def _hints(context: RuleContext, last: Seal | None) -> Iterator[Finding]:
     """Yield a floor that no seal supports, and a row below the floor that is not sealed."""
-    reading, meta = context.evidence.sealed, context.evidence.meta()
+    reading, meta = context.reading.seals, context.evidence.meta()
     if flaw := floor_flaw(reading, meta):
         yield Finding("LEDGER", flaw, evidence={"kind": "floor"})
     if found := hidden_row(reading, meta, last):
@@ -291,7 +292,7 @@ def enforcement(context: RuleContext) -> Iterator[Finding]:
         else:
             kind = (
                 "index"
-                if name in unique_indexes(context.evidence.dialect) or _PARTITION_INDEX.fullmatch(name)
+                if name in unique_indexes(context.reading.dialect) or _PARTITION_INDEX.fullmatch(name)
                 else "trigger"
             )
             ours = name.startswith("holdfast_")
@@ -301,7 +302,7 @@ def enforcement(context: RuleContext) -> Iterator[Finding]:
 
 def sequences(context: RuleContext) -> Iterator[Finding]:
     """Yield tables whose next id was used before: two records could get the same id."""
-    for table, last, greatest in context.evidence.behind():
+    for table, last, greatest in behind(context.reading):
         detail = f"the next id follows {last}, but {greatest} was used before"
         yield Finding(f"SEQUENCE {table}", detail, evidence={"kind": "sequence", "name": table, "greatest": greatest})
 
@@ -315,7 +316,7 @@ def settings(context: RuleContext) -> Iterator[Finding]:
         elif not fits(found[name]):
             detail = f"the value {found[name][:40]!r} is invalid"
             yield Finding(f"SETTING {name}", detail, evidence={"kind": "setting", "name": name})
-    for operation, _, defaults in context.evidence.ask("operations_to_check"):
+    for operation, _, defaults in context.reading.run("operations_to_check"):
         try:
             declared_from(operation, defaults)
         except StoreDamagedError as error:
@@ -324,7 +325,7 @@ def settings(context: RuleContext) -> Iterator[Finding]:
 
 def database(context: RuleContext) -> Iterator[Finding]:
     """Yield the errors that the database finds in itself."""
-    for subject, detail in context.evidence.faults():
+    for subject, detail in context.reading.store.upkeep.faults(context.reading.connection):
         machine, _, number = subject.partition(" ")
         known = machine in MACHINES and number.isdecimal()
         yield Finding(subject, detail, machine if known else None, int(number) if known else None, {"kind": "database"})

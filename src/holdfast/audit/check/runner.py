@@ -20,6 +20,7 @@ from holdfast.audit.check.walker import LIMIT, Progress, Walker, chosen
 from holdfast.core.errors import HoldfastError, StoreDamagedError
 from holdfast.core.machine import Machine
 from holdfast.core.steps import Steps, run_steps
+from holdfast.store.migrations import require_ledger
 from holdfast.store.store import Store
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.evidence import OTHERS, Evidence
@@ -112,7 +113,7 @@ class LedgerCheck:
         """Test every invariant, or only the cheap form of each."""
         try:
             with self._walker.view() as reading:
-                Evidence(reading).require_ledger()
+                require_ledger(reading.store, reading.connection)
             for invariant in self._invariants:
                 for rule in (invariant.at_open,) if cheap else invariant.of_ledger:
                     if rule is not None:

@@ -20,7 +20,7 @@ from holdfast.nodd.check.ledger_rules import missing_tables
 from holdfast.nodd.check.rows import ItemCase, ObservationCase, Page, RejectedRow, UnitCase
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.tables import is_prepared
-from holdfast.store.verbs.evidence import Evidence
+from holdfast.store.migrations import require_ledger
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -47,7 +47,7 @@ def check(
     walker = Walker(store.reading, KINDS, limit=limit, batch=batch, on_progress=on_progress)
     row_rules = chosen(INVARIANTS, only)
     with store.reading() as reading:
-        Evidence(reading).require_ledger()
+        require_ledger(reading.store, reading.connection)
     if is_prepared(store):
         run_steps(_check(walker, row_rules, datasets))
     return walker.report()

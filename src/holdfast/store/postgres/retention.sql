@@ -71,7 +71,7 @@ UPDATE holdfast_switches AS r SET history_from = k.first FROM k
 WITH k AS MATERIALIZED (SELECT (r ->> 0)::bigint AS id, (r ->> 1)::integer AS first FROM json_array_elements(:settings) r)
 UPDATE holdfast_settings AS r SET history_from = k.first FROM k
  WHERE r.setting_id = ANY (ARRAY(SELECT id FROM k)) AND r.setting_id = k.id AND r.history_from < k.first;
-WITH k AS MATERIALIZED (SELECT (r ->> 0)::bigint AS id, (r ->> 1)::integer AS first FROM json_array_elements(:registry) r)
+WITH k AS MATERIALIZED (SELECT (r ->> 0)::bigint AS id, (r ->> 1)::integer AS first FROM json_array_elements(:values) r)
 UPDATE holdfast_values AS r SET history_from = k.first FROM k
  WHERE r.value_id = ANY (ARRAY(SELECT id FROM k)) AND r.value_id = k.id AND r.history_from < k.first;
 

@@ -29,9 +29,6 @@ class PostgresUpkeep(Upkeep):
 
     store: PostgresStore
 
-    def __init__(self, store: PostgresStore) -> None:
-        super().__init__(store)
-
     def stream(self, connection: Any, sql: str, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         # COPY gives one row at a time, however large; a cursor would give a page.
         with connection.cursor().copy(f"COPY ({sql}) TO STDOUT") as copy:

@@ -58,7 +58,7 @@ UPDATE holdfast_switches AS r SET history_from = k.value ->> 1
 UPDATE holdfast_settings AS r SET history_from = k.value ->> 1
   FROM json_each(:settings) k WHERE r.setting_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
 UPDATE holdfast_values AS r SET history_from = k.value ->> 1
-  FROM json_each(:registry) k WHERE r.value_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
+  FROM json_each(:values) k WHERE r.value_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
 
 -- name: forget_archived_rows
 DELETE FROM holdfast_journal WHERE seq IN (SELECT value FROM json_each(:rows)) RETURNING seq;

@@ -48,9 +48,6 @@ class SqliteUpkeep(Upkeep):
 
     store: SqliteStore
 
-    def __init__(self, store: SqliteStore) -> None:
-        super().__init__(store)
-
     @contextmanager
     def long_view(self, beside: Path) -> Iterator[Reading]:
         """Yield a view of a copy: a long read of the file itself would block checkpoints of its log."""

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from operator import itemgetter
 from os import urandom
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import invariant
 from holdfast.core.records import Attempt, Execution, Job
-from holdfast.store.rows import reader
+from holdfast.store.rows import Reader, reader
 from holdfast.store.statements import encoded
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ Shapes = dict[tuple[object, ...], int]
 
 _URL_SAFE = str.maketrans("+/", "-_")
 _EXECUTION_WIDTH = len(Execution.__struct_fields__)
+T = TypeVar("T", bound=msgspec.Struct)
 _read_job = reader(Job)
 _read_execution = reader(Execution)
 
@@ -50,6 +51,14 @@ class Verbs:
         """Return the value of `:now`: for the given time, or for the current time if it is None."""
         return self._store.time_parameter() if at is None else self._store.judged_at(at)
 
+    def _all(self, read: Reader[T], statement: str, /, **params: object) -> list[T]:
+        """Return the records in the rows of a statement."""
+        return [read(row, self._store.moment) for row in self._run(statement, **params)]
+
+    def _one(self, read: Reader[T], statement: str, /, **params: object) -> T | None:
+        """Return the record in the first row of a statement; None if it has no row."""
+        return next(iter(self._all(read, statement, **params)), None)
+
     def _job(self, row: Sequence[Any]) -> Job:
         return _read_job(row, self._store.moment)
 
@@ -64,9 +73,6 @@ class WritingVerbs(Verbs):
     """A group of verbs that write."""
 
     _session: Transaction
-
-    def __init__(self, session: Transaction) -> None:
-        super().__init__(session)
 
     def _signature(self, actor: str | None, reason: str | None, move_id: str | None = None) -> dict[str, object]:
         return {

@@ -21,17 +21,15 @@ class ConfigurationReads(Verbs):
 
     def active(self, kind: str) -> list[Setting]:
         """Return the active settings of a kind, by name."""
-        return [_read_setting(row, self._store.moment) for row in self._run("active_settings", kind=kind)]
+        return self._all(_read_setting, "active_settings", kind=kind)
 
     def get(self, kind: str, name: str) -> Setting | None:
         """Return the active value of a setting; None if it has none."""
-        rows = self._run("get_setting", kind=kind, name=name)
-        return _read_setting(rows[0], self._store.moment) if rows else None
+        return self._one(_read_setting, "get_setting", kind=kind, name=name)
 
     def history(self, kind: str, name: str, *, limit: int = 100) -> list[Setting]:
         """Return the values that a setting has had, newest first."""
-        rows = self._run("setting_history", kind=kind, name=name, n=limit)
-        return [_read_setting(row, self._store.moment) for row in rows]
+        return self._all(_read_setting, "setting_history", kind=kind, name=name, n=limit)
 
 
 class ConfigurationWrites(ConfigurationReads, MovingVerbs):
@@ -48,15 +46,12 @@ class ConfigurationWrites(ConfigurationReads, MovingVerbs):
             return False
         if before is not None and isinstance(self._end(before, "replace", actor, reason, move_id), Refused):
             return False
-        birth = SETTING.path("set", None)
         rows = self._run(
             "insert_setting",
             kind=kind,
             name=name,
             value=value,
-            state=birth.target,
-            version=len(birth.edges),
-            event=birth.event,
+            **self._birth(SETTING, "set"),
             **self._signature(actor, reason, move_id),
         )
         return bool(rows)

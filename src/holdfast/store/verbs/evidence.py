@@ -11,19 +11,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from enum import Enum
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from holdfast.core.environments import DEV
-from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
-from holdfast.core.machines import EXEC_IDS, EXECUTION, GRANT, JOB, PROCEDURE, REQUEST, SETTING, STEP, SWITCH, VALUE
+from holdfast.core.machines import EXEC_IDS, EXECUTION, JOB, REQUEST
 from holdfast.core.records import Execution, Job
-from holdfast.core.seals import Seal
-from holdfast.store.migrations import DOOR_OPEN, drift, require_ledger
-from holdfast.store.reinstall import behind
+from holdfast.store.migrations import DOOR_OPEN, drift
 from holdfast.store.statements import encoded
+from holdfast.store.tables import GUARDED, PREFIX
 from holdfast.store.transaction import Reading, Transaction
 from holdfast.store.verbs.histories import (
     Case,
@@ -39,11 +37,7 @@ from holdfast.store.verbs.histories import (
     number_or_0,
     since_repair,
 )
-from holdfast.store.verbs.limits import LimitReads
-from holdfast.store.verbs.seals import Key, SealReads
-
-if TYPE_CHECKING:
-    from holdfast.store.verbs.approvals import ApprovalEvidence
+from holdfast.store.verbs.seals import Key
 
 GAP_MAX = 100  # ids between two jobs of a page that are read in one range
 _Record = TypeVar("_Record", bound=msgspec.Struct)
@@ -53,31 +47,25 @@ class Evidence:
     """Reads for `check`, through one view of the ledger."""
 
     def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+        self.reading = reading
         self._store = reading.store
-        self._connection = reading.connection
         self.rows_walked = 0
         self.rows_surveyed = 0
         self.executions_seen = 0
-
-    @property
-    def now(self) -> datetime:
-        """The time that leases are measured by."""
-        return self._store.now()
 
     # -- records, page by page ----------------------------------------------------------------------------------------
 
     def cases(self, after: int, n: int) -> list[Case]:
         """Return the next jobs by id, with everything about them."""
-        return self._cases(self._ask("jobs_to_check", after=after, n=n))
+        return self._cases(self.reading.run("jobs_to_check", after=after, n=n))
 
     def cases_of(self, job_ids: Iterable[int]) -> list[Case]:
         """Return those of the given jobs that exist."""
-        return self._cases(self._ask("these_jobs_to_check", rows=encoded(sorted(set(job_ids)))))
+        return self._cases(self.reading.run("these_jobs_to_check", rows=encoded(sorted(set(job_ids)))))
 
     def others(self, machine: Machine, after: int, n: int) -> list[History]:
         """Return the next records of a machine other than JOB and EXECUTION."""
-        rows = self._ask(_OTHERS[machine.name], after=after, n=n)
+        rows = self.reading.run(_PAGES[machine.name], after=after, n=n)
         journal = self._journal(machine, [row[0] for row in rows])
         return [self._history(machine, row[0], row[1:], journal.get(row[0], ()), ()) for row in rows]
 
@@ -107,48 +95,27 @@ class Evidence:
     def committed(self, job_ids: Iterable[int]) -> set[int]:
         """Return those of the given jobs that have crossed their commit boundary."""
         ids = sorted(set(job_ids))
-        return {job_id for (job_id,) in self._ask("parents_to_check", rows=encoded(ids))} if ids else set()
+        return {job_id for (job_id,) in self.reading.run("parents_to_check", rows=encoded(ids))} if ids else set()
 
     # -- the whole ledger ---------------------------------------------------------------------------------------------
 
-    def ask(self, question: str, **params: object) -> list[tuple[Any, ...]]:
-        """Return the answer to one of the questions about the whole ledger."""
-        invariant(question in QUESTIONS, f"there is no question {question!r}")
-        return self._ask(question, **params)
-
     def overdue(self, before: datetime, n: int) -> list[tuple[Any, ...]]:
         """Return open executions whose lease ran out before a time: id, job, owner, end of the lease."""
-        rows = self._ask("overdue_leases", before=self._store.stored(before), n=n)
+        rows = self.reading.run("overdue_leases", before=self._store.stored(before), n=n)
         return [(*row[:3], self._store.moment(row[3])) for row in rows]
-
-    def seals(self, after: int, n: int) -> list[Seal]:
-        """Return the seals above an id."""
-        return self._reading.seals.page(after=after, limit=n)
 
     def last_maintenance(self) -> int:
         """Return where the journal last tells of a maintenance; 0 if it does nowhere."""
-        [[seq]] = self._ask("last_maintenance")
+        [[seq]] = self.reading.run("last_maintenance")
         return seq or 0
-
-    @property
-    def limits(self) -> LimitReads:
-        """The limits, their slots, and the running jobs that belong to them."""
-        return self._reading.limits
-
-    @cached_property
-    def approvals(self) -> ApprovalEvidence:
-        """What is stored about grants, their approvals and the approvers."""
-        from holdfast.store.verbs.approvals import ApprovalEvidence  # noqa: PLC0415 - few ledgers have grants
-
-        return ApprovalEvidence(self._reading)
 
     def has_approvals(self) -> bool:
         """Return whether approvals can be judged: outside dev always, in dev where a grant or an approver is stored."""
-        return self.meta().get("environment") != DEV or bool(self._ask("any_grant_or_approver"))
+        return self.meta().get("environment") != DEV or bool(self.reading.run("any_grant_or_approver"))
 
     def grants_named(self, ids: Iterable[int]) -> dict[int, Permit]:
         """Return those of the given grants that exist."""
-        rows = self._ask("grants_named", rows=encoded(sorted(ids)))
+        rows = self.reading.run("grants_named", rows=encoded(sorted(ids)))
         return {
             grant_id: Permit(action, target, event, move_id, bool(of_a_run))
             for grant_id, action, target, event, move_id, of_a_run in rows
@@ -157,49 +124,19 @@ class Evidence:
     def maintenance_named(self, ids: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
         """Return where the journal tells of those of the given acts of maintenance that it knows: first and last."""
         return {
-            number: (first, last) for number, first, last in self._ask("maintenance_named", rows=encoded(sorted(ids)))
+            number: (first, last)
+            for number, first, last in self.reading.run("maintenance_named", rows=encoded(sorted(ids)))
         }
-
-    def last_seal(self) -> Seal | None:
-        """Return the newest seal."""
-        return self._reading.seals.last()
-
-    @property
-    def sealed(self) -> SealReads:
-        """Return the verbs of seals."""
-        return self._reading.seals
-
-    @property
-    def dialect(self) -> str:
-        """Which kind of database this is."""
-        return self._store.dialect
-
-    @property
-    def one_writer(self) -> bool:
-        """Tell whether writers take turns, so that numbers follow the commits."""
-        return self._store.one_writer
 
     def meta(self) -> dict[str, str]:
         """Return the ledger's settings."""
-        return dict(self._reading.settings.read())  # as they stand, whatever they say
-
-    def require_ledger(self) -> None:
-        """Raise a StoreError unless the database holds a ledger with the schema of this Holdfast."""
-        require_ledger(self._store, self._connection)
+        return dict(self.reading.settings.read())  # as they stand, whatever they say
 
     def drift(self) -> list[str]:
         """Return what the ledger enforces otherwise than this Holdfast would."""
-        found = drift(self._store, self._connection)
+        found = drift(self._store, self.reading.connection)
         # Inside a transaction that writes, an open door is its own.
-        return [name for name in found if name != DOOR_OPEN or not isinstance(self._reading, Transaction)]
-
-    def behind(self) -> list[tuple[str, int, int]]:
-        """Return the tables whose next number was given out before: the table, the last number, the greatest one."""
-        return behind(self._reading)
-
-    def faults(self) -> list[tuple[str, str]]:
-        """Return what the database itself finds wrong: a subject and the words."""
-        return self._store.upkeep.faults(self._connection)
+        return [name for name in found if name != DOOR_OPEN or not isinstance(self.reading, Transaction)]
 
     # -- rows into records --------------------------------------------------------------------------------------------
 
@@ -213,7 +150,7 @@ class Evidence:
             self.executions_seen += 1
         edges_of = self._edges(ids)
         lone = self._lone_steps(ids, edges_of, made)
-        checkpoints = dict(self._ask("checkpoints_to_check", rows=encoded(ids)))
+        checkpoints = dict(self.reading.run("checkpoints_to_check", rows=encoded(ids)))
         cases = []
         for row in rows:
             job, unreadable = _read_job(row[:-2], self._store.moment)
@@ -264,7 +201,7 @@ class Evidence:
     ) -> History:
         state, version, history_from, created_at, updated_at = stored
         moment = self._store.moment
-        if machine.name in _OTHERS:
+        if machine.name in _PAGES:
             wrong = [
                 name
                 for name, value, kind in (("state", state, str), ("version", version, int))
@@ -290,7 +227,11 @@ class Evidence:
 
     def _journal(self, machine: Machine, subjects: Collection[int]) -> dict[int, list[Read]]:
         """Return the journal rows of records by their id; of executions, the rows of a start or a commit."""
-        rows = self._ask("journal_to_check", machine=machine.name, rows=encoded(sorted(subjects))) if subjects else []
+        rows = (
+            self.reading.run("journal_to_check", machine=machine.name, rows=encoded(sorted(subjects)))
+            if subjects
+            else []
+        )
         self.rows_walked += len(rows)
         return self._read(rows)
 
@@ -309,7 +250,7 @@ class Evidence:
         wanted, first = set(ids), 0
         for n, job_id in enumerate(ids):
             if n + 1 == len(ids) or ids[n + 1] - job_id > GAP_MAX:
-                rows = self._ask(statement, low=ids[first], high=job_id)
+                rows = self.reading.run(statement, low=ids[first], high=job_id)
                 yield from (row for row in rows if row[column] in wanted)
                 first = n + 1
 
@@ -334,27 +275,13 @@ class Evidence:
     @cached_property
     def archived_until(self) -> Key | None:
         """Where the last archive ends, if there is one: rows up to there may stand until their partition is dropped."""
-        rows = self._ask("archived_until")
+        rows = self.reading.run("archived_until")
         return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
 
-    def _ask(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
-        return self._reading.run(name, **params)
 
-
-QUESTIONS = frozenset((
-    "ids_twice", "keys_twice", "counts_to_check", "orphan_calls", "orphan_executions", "orphan_checkpoints",
-    "orphan_replacements", "orphans_of_governance", "evidence_to_check", "grants_to_doubt", "journal_page",
-    "orphan_rows", "broken_maintenance", "operations_to_check", "rewrites_to_doubt", "erased_to_check",
-))  # fmt: skip
-_OTHERS = {
-    GRANT.name: "grants_to_check",
-    PROCEDURE.name: "procedures_to_check",
-    STEP.name: "steps_to_check",
-    VALUE.name: "values_to_check",
-    SWITCH.name: "switches_to_check",
-    SETTING.name: "settings_to_check",
-}
-OTHERS = (GRANT, PROCEDURE, STEP, VALUE, SWITCH, SETTING)
+_OTHERS = tuple(guarded for guarded in GUARDED if guarded.machine is not JOB)
+OTHERS = tuple(guarded.machine for guarded in _OTHERS)
+_PAGES = {guarded.machine.name: f"{guarded.table.removeprefix(PREFIX)}_to_check" for guarded in _OTHERS}  # statements
 
 
 # ---------------------------------------------------------------------------------------------------------------------

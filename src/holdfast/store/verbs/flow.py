@@ -88,7 +88,7 @@ class FlowReads(Verbs):
 
     def wait_of(self, job_id: int) -> Wait | None:
         """Return what a job waits for, or waited for; None if it was submitted without."""
-        return next((_read_wait(row, self._store.moment) for row in self._run("wait_of", job_id=job_id)), None)
+        return self._one(_read_wait, "wait_of", job_id=job_id)
 
     def holding(self, wait_id: int, n: int = 1) -> list[tuple[int, JobState, str | None]]:
         """Return up to n of the jobs of a wait that have not succeeded: id, state and quarantine code."""
@@ -96,18 +96,18 @@ class FlowReads(Verbs):
 
     def batch(self, batch_id: int) -> Wait:
         """Return a batch, or raise RecordNotFoundError."""
-        found = self._run("get_batch", wait_id=batch_id)
-        if not found:
+        found = self._one(_read_wait, "get_batch", wait_id=batch_id)
+        if found is None:
             raise RecordNotFoundError(
                 f"There is no batch {batch_id}.",
                 next_step="To list the batches, run `holdfast batches list`.",
                 context={"batch_id": batch_id},
             )
-        return _read_wait(found[0], self._store.moment)
+        return found
 
     def batches(self, n: int = 100) -> list[Wait]:
         """Return the last n batches, newest first."""
-        return [_read_wait(row, self._store.moment) for row in self._run("list_batches", n=n)]
+        return self._all(_read_wait, "list_batches", n=n)
 
     def states_of(self, wait_id: int) -> dict[JobState, int]:
         """Return how many of the jobs of a wait or batch are in each state."""

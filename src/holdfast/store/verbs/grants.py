@@ -6,7 +6,6 @@ Invariants: a grant moves as `core.decide` says, matching id, state and version;
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from holdfast.core.authority import BOOTSTRAP
 from holdfast.core.decide import Move, Refused
@@ -26,12 +25,11 @@ class GrantReads(Verbs):
 
     def get(self, grant_id: int) -> Grant | None:
         """Return a grant, or None if it does not exist."""
-        rows = self._run("get_grant", grant_id=grant_id)
-        return self._grant(rows[0]) if rows else None
+        return self._one(_read_grant, "get_grant", grant_id=grant_id)
 
     def open_for(self, action: str, target: str) -> list[Grant]:
         """Return the drafts and the active grants for one act and target."""
-        return [self._grant(row) for row in self._run("grants_for", action=action, target=target)]
+        return self._all(_read_grant, "grants_for", action=action, target=target)
 
     def page(
         self,
@@ -44,8 +42,7 @@ class GrantReads(Verbs):
     ) -> list[Grant]:
         """Return a page of grants, newest first; for `state`, a grant past its expiry counts as expired."""
         filters = {"state": state, "action": action, "target": target, "before": before}
-        rows = self._run("list_grants", **filters, now=self._store.time_parameter(), n=limit)
-        return [self._grant(row) for row in rows]
+        return self._all(_read_grant, "list_grants", **filters, now=self._store.time_parameter(), n=limit)
 
     def session_role(self) -> str | None:
         """Return the database role of this session; None on SQLite, which has no roles."""
@@ -54,8 +51,7 @@ class GrantReads(Verbs):
 
     def approvers(self) -> dict[str, Approver]:
         """Return all approvers by name, including the revoked ones."""
-        approvers = (_read_approver(row, self._store.moment) for row in self._run("list_approvers"))
-        return {approver.name: approver for approver in approvers}
+        return {approver.name: approver for approver in self._all(_read_approver, "list_approvers")}
 
     def active(self, *, limit: int) -> list[int]:
         """Return the ids of grants that are active, the oldest first."""
@@ -67,9 +63,6 @@ class GrantReads(Verbs):
             "first_bootstrap", via=canonical({"method": BOOTSTRAP}), scope='%"environment":"prod"%'
         )
         return None if grant_id is None else int(grant_id)
-
-    def _grant(self, row: tuple[Any, ...]) -> Grant:
-        return _read_grant(row, self._store.moment)
 
 
 class GrantWrites(GrantReads, MovingVerbs):
@@ -87,17 +80,14 @@ class GrantWrites(GrantReads, MovingVerbs):
         via: str | None = None,
     ) -> int:
         """Record a draft of a grant; return its id."""
-        birth = GRANT.path("request", None)
         [[grant_id]] = self._run(
             "insert_grant",
-            state=birth.target,
-            version=len(birth.edges),
-            event=birth.event,
             action=action,
             target=target,
             scope=scope,
             requested_via=via,
             expires_at=self._store.stored(expires_at),
+            **self._birth(GRANT, "request"),
             **self._signature(actor, reason),
         )
         return int(grant_id)

@@ -5,9 +5,7 @@ Invariants: these verbs only read; rows are returned oldest first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from holdfast.core.journal import JournalRow
 from holdfast.core.machines import EXEC_IDS, EXECUTION, JOB
@@ -24,8 +22,7 @@ class JournalReads(Verbs):
         """Return the history of one record, oldest first."""
         # The rows of a job also tell what its attempts did; a start or a commit alone has a row of its own.
         record = subject // EXEC_IDS if machine == EXECUTION.name else subject
-        rows = self._run("journal_of", machine=machine, subject=subject, record=record)
-        return [self._journal_row(row) for row in rows]
+        return self._all(_read_journal_row, "journal_of", machine=machine, subject=subject, record=record)
 
     def of_executions(self, job_id: int) -> list[JournalRow]:
         """Return the history of all executions of a job."""
@@ -45,8 +42,4 @@ class JournalReads(Verbs):
         Archived rows that are still in the journal are left out.
         """
         [[first]] = self._run("history_begins", job_id=job_id)
-        rows = self._run("kept_history", job_id=job_id, first=first)
-        return first, [self._journal_row(row) for row in rows]
-
-    def _journal_row(self, row: Sequence[Any]) -> JournalRow:
-        return _read_journal_row(row, self._store.moment)
+        return first, self._all(_read_journal_row, "kept_history", job_id=job_id, first=first)

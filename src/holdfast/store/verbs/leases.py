@@ -17,8 +17,7 @@ class LeaseReads(Verbs):
 
     def all(self) -> dict[str, NamedLease]:
         """Return every named lease, including the expired ones."""
-        leases = (_read_lease(row, self._store.moment) for row in self._run("get_leases"))
-        return {lease.name: lease for lease in leases}
+        return {lease.name: lease for lease in self._all(_read_lease, "get_leases")}
 
 
 class LeaseWrites(LeaseReads, WritingVerbs):

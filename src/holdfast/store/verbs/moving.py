@@ -13,6 +13,12 @@ from holdfast.store.verbs.base import WritingVerbs
 class MovingVerbs(WritingVerbs):
     """A group of verbs that move one record at a time."""
 
+    @staticmethod
+    def _birth(machine: Machine, event: str) -> dict[str, object]:
+        """Return the parameters of a statement that inserts a record: the state, version and event of its birth."""
+        path = machine.path(event, None)
+        return {"state": path.target, "version": len(path.edges), "event": path.event}
+
     def _move_one(
         self, statement: str, machine: Machine, record: object, command: object, label: str, /, **params: object
     ) -> Move | Refused:

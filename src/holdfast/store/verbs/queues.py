@@ -46,8 +46,7 @@ class QueueReads(Verbs):
 
     def history(self, queue: str, *, limit: int = 100) -> list[QueueChange]:
         """Return the changes of a queue that the journal has, newest first."""
-        rows = self._run("queue_changes", queue=queue, subject=f"{QUEUE}:{queue}", n=limit)
-        return [_read_change(row, self._store.moment) for row in rows]
+        return self._all(_read_change, "queue_changes", queue=queue, subject=f"{QUEUE}:{queue}", n=limit)
 
 
 class QueueWrites(QueueReads, WritingVerbs):

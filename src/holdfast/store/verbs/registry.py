@@ -8,7 +8,6 @@ consumed; the standing of a collection or value changes by matching the old stan
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import RegistryError
@@ -32,26 +31,25 @@ class RegistryReads(Verbs):
 
     def collection(self, name: str) -> Collection | None:
         """Return a collection of any standing, or None."""
-        rows = self._run("get_collection", collection=name)
-        return _read_collection(rows[0], self._store.moment) if rows else None
+        return self._one(_read_collection, "get_collection", collection=name)
 
     def collections(self) -> list[Collection]:
         """Return every collection of any standing, ordered by name."""
-        return [_read_collection(row, self._store.moment) for row in self._run("list_collections")]
+        return self._all(_read_collection, "list_collections")
 
     def value_in_force(self, operation_code: str, protocol_version: str) -> RegistryValue | None:
         """Return a value whose standing is in force, or None; its state may be superseded or retired."""
-        rows = self._run("value_in_force", operation_code=operation_code, protocol_version=protocol_version)
-        return self._value(rows[0]) if rows else None
+        named = {"operation_code": operation_code, "protocol_version": protocol_version}
+        return self._one(_read_value, "value_in_force", **named)
 
     def values_in_force(self, collection: str | None = None) -> list[RegistryValue]:
         """Return the values whose standing is in force, of any state, ordered by code, oldest first."""
-        return [self._value(row) for row in self._run("values_in_force", collection=collection)]
+        return self._all(_read_value, "values_in_force", collection=collection)
 
     def value(self, operation_code: str, protocol_version: str) -> RegistryValue | None:
         """Return a value of any standing, or None: for builds and inspection, not for choosing an operation."""
-        rows = self._run("get_value", operation_code=operation_code, protocol_version=protocol_version)
-        return self._value(rows[0]) if rows else None
+        named = {"operation_code": operation_code, "protocol_version": protocol_version}
+        return self._one(_read_value, "get_value", **named)
 
     def values(
         self,
@@ -64,7 +62,8 @@ class RegistryReads(Verbs):
         limit: int = 100,
     ) -> list[RegistryValue]:
         """Return a page of values of any standing, in the order of their admission."""
-        rows = self._run(
+        return self._all(
+            _read_value,
             "list_values",
             collection=collection,
             operation_code=operation_code,
@@ -73,12 +72,10 @@ class RegistryReads(Verbs):
             after=after,
             n=limit,
         )
-        return [self._value(row) for row in rows]
 
     def value_named(self, vocab_id: str) -> RegistryValue | None:
         """Return the value with a vocab_id, of any standing, or None."""
-        rows = self._run("value_named", vocab_id=vocab_id)
-        return _read_value(rows[0], self._store.moment) if rows else None
+        return self._one(_read_value, "value_named", vocab_id=vocab_id)
 
     def successions(self) -> dict[ValueName, ValueName]:
         """Return the successor of each superseded value."""
@@ -102,9 +99,6 @@ class RegistryReads(Verbs):
         """Return code and version of values whose grant has no approval; with `by_another`, none by another person."""
         rows = self._run("values_without_approval", by_another=by_another, under='"method":"grant"', n=limit)
         return [(code, version) for code, version in rows]
-
-    def _value(self, row: tuple[Any, ...]) -> RegistryValue:
-        return _read_value(row, self._store.moment)
 
 
 class RegistryWrites(RegistryReads, MovingVerbs):
@@ -151,7 +145,6 @@ class RegistryWrites(RegistryReads, MovingVerbs):
         move_id: str | None = None,
     ) -> int:
         """Insert a value and return its id; needs the grant of a running build, or one that the same move consumes."""
-        birth = VALUE.path("admit", None)
         [[value_id]] = self._run(
             "insert_value",
             vocab_id=vocab_id(collection, value.operation_code, value.protocol_version),
@@ -163,11 +156,9 @@ class RegistryWrites(RegistryReads, MovingVerbs):
             authority_ref=value.governing_authority_ref,
             digest=value.digest,
             standing=standing,
-            state=birth.target,
-            version=len(birth.edges),
-            event=birth.event,
             run_id=run_id,
             grant_id=grant_id,
+            **self._birth(VALUE, "admit"),
             **self._signature(actor, reason, move_id),
         )
         return int(value_id)

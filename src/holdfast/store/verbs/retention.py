@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core.errors import PlanStaleError
-from holdfast.core.machines import GRANT, JOB, PROCEDURE, SETTING, STEP, SWITCH, VALUE, ProcedureState
+from holdfast.core.machines import GRANT, JOB, PROCEDURE, ProcedureState
 from holdfast.core.records import time_text
 from holdfast.core.seals import Archive, Seal
 from holdfast.store.statements import encoded
+from holdfast.store.tables import GUARDED, PREFIX
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 from holdfast.store.verbs.seals import Key
 from holdfast.store.verbs.tracebacks import forget_tracebacks
@@ -29,16 +30,8 @@ _ENDED_FIELDS = (
 )  # fmt: skip
 # A stopped run may be resumed, but counts as ended here: one that is never resumed would block retention forever.
 _ENDED_RUNS = PROCEDURE.final | {ProcedureState.STOPPED}
-# The parameter of `begin_histories` that takes a machine's records.
-_HISTORIES = {
-    JOB.name: "jobs",
-    GRANT.name: "grants",
-    PROCEDURE.name: "procedures",
-    STEP.name: "steps",
-    VALUE.name: "registry",
-    SWITCH.name: "switches",
-    SETTING.name: "settings",
-}
+# The parameter of `begin_histories` that takes a machine's records has the name of their table.
+_HISTORIES = {guarded.machine.name: guarded.table.removeprefix(PREFIX) for guarded in GUARDED}
 
 
 AttemptKey = tuple[int, int]  # job_id, attempt

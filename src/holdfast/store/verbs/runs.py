@@ -24,34 +24,29 @@ class RunReads(Verbs):
 
     def get(self, root: str) -> ProcedureRun | None:
         """Return the run with an idempotency root, or None."""
-        rows = self._run("get_run", root=root)
-        return _read_run(rows[0], self._store.moment) if rows else None
+        return self._one(_read_run, "get_run", root=root)
 
     def page(
         self, *, procedure: str | None = None, state: str | None = None, before: int | None = None, limit: int = 100
     ) -> list[ProcedureRun]:
         """Return a page of runs, newest first."""
-        rows = self._run("list_runs", procedure=procedure, state=state, before=before, n=limit)
-        return [_read_run(row, self._store.moment) for row in rows]
+        return self._all(_read_run, "list_runs", procedure=procedure, state=state, before=before, n=limit)
 
     def unfinished(self, lease: str, root: str) -> ProcedureRun | None:
         """Return an unfinished run with another root that uses the same lease, or None."""
-        rows = self._run("unfinished_run", lease=lease, root=root)
-        return _read_run(rows[0], self._store.moment) if rows else None
+        return self._one(_read_run, "unfinished_run", lease=lease, root=root)
 
     def steps(self, run_id: int, *, after: int = 0, limit: int = 1000) -> list[PerformedStep]:
         """Return a page of the steps of a run, including undone ones, in the order of performance."""
-        rows = self._run("steps_of", run_id=run_id, after=after, n=limit)
-        return [_read_step(row, self._store.moment) for row in rows]
+        return self._all(_read_step, "steps_of", run_id=run_id, after=after, n=limit)
 
     def performed_steps(self, run_id: int) -> dict[int, PerformedStep]:
         """Return the performed steps of a run that were not undone, by number."""
-        steps = (_read_step(row, self._store.moment) for row in self._run("performed_steps", run_id=run_id))
-        return {step.number: step for step in steps}
+        return {step.number: step for step in self._all(_read_step, "performed_steps", run_id=run_id)}
 
     def evidence(self, run_id: int) -> list[Evidence]:
         """Return the evidence of a run, including what was declared void."""
-        return [_read_evidence(row, self._store.moment) for row in self._run("evidence_of", run_id=run_id)]
+        return self._all(_read_evidence, "evidence_of", run_id=run_id)
 
 
 class RunWrites(RunReads, MovingVerbs):
@@ -70,18 +65,15 @@ class RunWrites(RunReads, MovingVerbs):
         reason: str | None,
     ) -> int | None:
         """Record a run as planned and return its id; None if the root already has a run."""
-        birth = PROCEDURE.path("plan", None)
         rows = self._run(
             "insert_run",
             root=root,
             procedure=procedure,
-            state=birth.target,
-            version=len(birth.edges),
-            event=birth.event,
             params=params,
             plan=plan,
             lease=lease,
             grant_id=grant_id,
+            **self._birth(PROCEDURE, "plan"),
             **self._signature(actor, reason),
         )
         return int(rows[0][0]) if rows else None
@@ -120,16 +112,13 @@ class RunWrites(RunReads, MovingVerbs):
         self, run_id: int, number: int, name: str, outcome: str, *, actor: str, reason: str | None = None
     ) -> int:
         """Record a performed step with its outcome; return its id."""
-        birth = STEP.path("perform", None)
         [[step_id]] = self._run(
             "insert_step",
             run_id=run_id,
             number=number,
             name=name,
-            state=birth.target,
-            version=len(birth.edges),
-            event=birth.event,
             outcome=outcome,
+            **self._birth(STEP, "perform"),
             **self._signature(actor, reason),
         )
         return int(step_id)

@@ -47,12 +47,11 @@ class ScheduleReads(Verbs):
 
     def last_ticks(self, schedules: Sequence[str]) -> dict[str, LastTick]:
         """Return the last tick of each of these schedules, without those that never had one."""
-        rows = self._run("last_ticks", rows=encoded(list(schedules)))
-        return {row[0]: _read_last(row, self._store.moment) for row in rows}
+        return {tick.schedule: tick for tick in self._all(_read_last, "last_ticks", rows=encoded(list(schedules)))}
 
     def ticks(self, schedule: str, *, limit: int = 100) -> list[Tick]:
         """Return the ticks of a schedule, newest first."""
-        return [_read_tick(row, self._store.moment) for row in self._run("list_ticks", schedule=schedule, n=limit)]
+        return self._all(_read_tick, "list_ticks", schedule=schedule, n=limit)
 
 
 class ScheduleWrites(ScheduleReads, WritingVerbs):

@@ -20,17 +20,15 @@ class SwitchReads(Verbs):
 
     def on(self) -> dict[str, Switch]:
         """Return the switches that are on, by name."""
-        switches = (_read_switch(row, self._store.moment) for row in self._run("switches_on"))
-        return {switch.name: switch for switch in switches}
+        return {switch.name: switch for switch in self._all(_read_switch, "switches_on")}
 
     def last(self, name: str) -> Switch | None:
         """Return the newest record of a switch, on or off; None if it was never thrown."""
-        rows = self._run("last_switch", name=name)
-        return _read_switch(rows[0], self._store.moment) if rows else None
+        return self._one(_read_switch, "last_switch", name=name)
 
     def page(self, *, limit: int = 100) -> list[Switch]:
         """Return a page of all switches that were thrown, newest first."""
-        return [_read_switch(row, self._store.moment) for row in self._run("list_switches", n=limit)]
+        return self._all(_read_switch, "list_switches", n=limit)
 
 
 class SwitchWrites(SwitchReads, MovingVerbs):
@@ -38,13 +36,10 @@ class SwitchWrites(SwitchReads, MovingVerbs):
 
     def throw(self, name: str, *, actor: str, reason: str) -> bool:
         """Throw a switch; return False if it is already on."""
-        birth = SWITCH.path("throw", None)
         rows = self._run(
             "insert_switch",
             name=name,
-            state=birth.target,
-            version=len(birth.edges),
-            event=birth.event,
+            **self._birth(SWITCH, "throw"),
             **self._signature(actor, reason),
         )
         return bool(rows)

@@ -1,5 +1,8 @@
 """The classes of all groups of verbs, for type checkers; nothing imports this at run time."""
 
+# mypy: implicit-reexport
+# ruff: noqa: F401 - others import them from here
+
 from holdfast.store.verbs.configuration import ConfigurationReads, ConfigurationWrites
 from holdfast.store.verbs.counts import CountReads, CountWrites
 from holdfast.store.verbs.executions import ExecutionReads, ExecutionWrites
@@ -31,59 +34,3 @@ from holdfast.store.verbs.slots import SlotReads, SlotWrites
 from holdfast.store.verbs.switches import SwitchReads, SwitchWrites
 from holdfast.store.verbs.turns import TurnWrites
 from holdfast.store.verbs.workers import WorkerWrites
-
-__all__ = [
-    "ConfigurationReads",
-    "ConfigurationWrites",
-    "CountReads",
-    "CountWrites",
-    "ExecutionReads",
-    "ExecutionWrites",
-    "FairWrites",
-    "FlowReads",
-    "FlowWrites",
-    "GrantReads",
-    "GrantWrites",
-    "JobReads",
-    "JobWrites",
-    "JournalReads",
-    "LeaseReads",
-    "LeaseWrites",
-    "LimitReads",
-    "LimitWrites",
-    "ListReads",
-    "MaintenanceReads",
-    "MaintenanceWrites",
-    "NoteReads",
-    "NoteWrites",
-    "OperationReads",
-    "OperationWrites",
-    "ParkingWrites",
-    "PortableReads",
-    "PortableWrites",
-    "QuarantineReads",
-    "QueueReads",
-    "QueueWrites",
-    "RecoveryWrites",
-    "RegistryReads",
-    "RegistryWrites",
-    "ReplayReads",
-    "ReplayWrites",
-    "RetentionReads",
-    "RetentionWrites",
-    "RulingWrites",
-    "RunReads",
-    "RunWrites",
-    "ScheduleReads",
-    "ScheduleWrites",
-    "SealReads",
-    "SealWrites",
-    "SettingReads",
-    "SettingWrites",
-    "SlotReads",
-    "SlotWrites",
-    "SwitchReads",
-    "SwitchWrites",
-    "TurnWrites",
-    "WorkerWrites",
-]
