@@ -190,7 +190,7 @@ def begin(ledger: Ledger, call: Call, *, lease_s: float = LEASE_S) -> Execution:
 
 
 def _firer(ledger: Ledger) -> Firer:
-    """Fire what is due, and return what fires the rest."""
+    """Fire the ticks that are due, and return the object that fires later ones."""
     if ledger.scheduled:
         save_declared(ledger, actor="test")
     firer = Firer(ledger)

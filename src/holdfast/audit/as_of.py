@@ -137,7 +137,7 @@ class _JournalAt:
         self.earlier = [row for row in own if row.at <= at]
         self.later = [row for row in own if row.at > at]
         self.is_whole = first == 1 and bool(own) and own[0].version == 1
-        # Of an attempt nothing says where its history begins: it was cut if that of its job was, and its start is gone.
+        # An attempt has no `history_from`: its history was cut if that of its job was, and its first row is missing.
         self._was_cut = first > 1 and (machine == JOB.name or not own or own[0].version > 1)
 
     def archived_before(self, last_moved: datetime) -> datetime | None:

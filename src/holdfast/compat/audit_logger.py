@@ -1,10 +1,10 @@
 """The audit logger of G: transitions from the journal, and a hash-chained file for the other acts of operators.
 
-Invariants: a transition has one record, the journal's: an event that only repeats it is not written; what a validator
-judged without a move is written as a judgement, and any other event about a transition that did not happen is refused;
-a logged event is durable; each line of the file has the hash of the line
-before it, and the head file, replaced as a whole before each line is written, contains the last line, so every edit,
-removal, insertion or reordering is found, and a torn line is restored.
+Invariants: a transition has one record, the journal's: an event that only repeats it is not written; a transition that
+a validator judged without a move is written as a judgement, and any other event about a transition that did not happen
+is refused; a logged event is durable; each line of the file has the hash of the line before it, and the head file,
+replaced as a whole before each line is written, contains the last line, so every edit, removal, insertion or reordering
+is found, and a torn line is restored.
 """
 
 import re
@@ -100,7 +100,7 @@ class AuditLogger:
         """Write an event durably and return its number; return None if it only repeats the journal.
 
         A transition that a validator judged without a move (source `state_machine`, status `validated`) is written as
-        what it is: a judgement. Any other event about a transition that the journal does not have is a RefusedError.
+        a judgement. Any other event about a transition that the journal does not have is a RefusedError.
         """
         fields = _checked(event)
         transition = _TRANSITION.fullmatch(event.action)

@@ -65,7 +65,9 @@ class IngestionOrchestrator:
     def _process(self, token: LeaseToken) -> None:
         handler = self._handlers.get(token.job["job_type"])
         if handler is None:
-            self._failed(token, "unknown_job_type", f"no handler of job type {token.job['job_type']!r} is here")
+            self._failed(
+                token, "unknown_job_type", f"the orchestrator has no handler for job type {token.job['job_type']!r}"
+            )
             return
         try:
             handler(token.job)

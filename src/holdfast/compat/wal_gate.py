@@ -1,11 +1,11 @@
-"""Who may append to a log, clean it up or recover it: one recovery at a time, and none of the others beside it.
+"""Lets one recovery of a log run at a time, and refuses appends and cleanups meanwhile.
 
 A recovery holds the lease `wal:<name>` of the ledger. Each append and each batch of a cleanup requires, in the
 transaction that writes it, that no recovery holds this lease.
 
 Invariants: no entry is appended to a log while a recovery of it holds its lease, by any process; a recovery whose
-process crashes keeps others out no longer than its lease lasts; the recovery that was interrupted in this object keeps
-this object closed until a recovery has run through.
+process crashes keeps others out no longer than its lease lasts; after an interrupted recovery the object accepts no
+append or cleanup until a recovery has finished.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from holdfast.store import Store, Transaction
     from holdfast.store.transaction import Reading
 
-# PostgreSQL: an append that has looked for the lease and not yet committed keeps a recovery from taking it. A lock on
-# the lease's row would not do, because there may be none. On SQLite one transaction writes at a time.
+# PostgreSQL: an append that has looked for the lease and not yet committed keeps a recovery from taking it. The row of
+# the lease cannot be locked instead, because it may not exist. On SQLite one transaction writes at a time.
 _KEY = "pg_catalog.hashtextextended('holdfast ' || current_schema() || ' ' || :queue, 0)"
 _SHARED = f"SELECT pg_catalog.pg_advisory_xact_lock_shared({_KEY})"
 _ALONE = f"SELECT pg_catalog.pg_advisory_xact_lock({_KEY})"
@@ -125,7 +125,7 @@ class Gate:
     """Admits the appends and cleanups of one object, or its recovery, but never both."""
 
     def __init__(self, queue: str) -> None:
-        self.shut = False  # from the start of a recovery until one has run through
+        self.shut = False  # from the start of a recovery until one has finished
         self._queue = queue
         self._recovering = False
         self._inside = 0
@@ -147,7 +147,7 @@ class Gate:
 
     @contextmanager
     def recovery(self, take: Callable[[], None]) -> Iterator[None]:
-        """Wait for the appends and cleanups under way, and keep others out; only a whole block opens the gate again.
+        """Wait for running appends and cleanups, and refuse new ones until the block has ended without an error.
 
         `take` takes the lease of the log; if that fails, no recovery has begun, and the gate is as it was.
         """

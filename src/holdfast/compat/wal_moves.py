@@ -191,7 +191,7 @@ class EntryMover:
         return job
 
     def _found_running(self, transaction: Transaction, job: Job) -> Attempt | Job | Busy:
-        """Return a running entry's attempt if it is ours, or who holds it; end it if its lease has expired."""
+        """Return the attempt of a running entry if this object holds it, or who does; end one with an expired lease."""
         attempt = transaction.lists.current_attempt(job.job_id)
         if attempt is None or attempt.job.version != job.version:
             return transaction.jobs.get(job.job_id)

@@ -43,7 +43,7 @@ Check = Callable[[Ledger], object]
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """What a run does: its seed, how many steps it takes, and which of them are left out."""
+    """A run to carry out: its seed, the number of its steps, and which of them are left out."""
 
     seed: int
     steps: int = STEPS

@@ -81,7 +81,7 @@ PROMISES_OF_A_FLEET = {
     "a committed execution is finished": Kept.IF_FAULTS_END,
 }
 PROMISES_OF_LIMITS = {"every job runs or is taken out": Kept.ALWAYS}
-PROMISES_OF_FLOW = {  # a worker that crashes between each look and its write lets no job go
+PROMISES_OF_FLOW = {  # a worker that crashes between each read and its write unparks no job
     "what follows runs when the jobs before it allow it": Kept.IF_FAULTS_END,
     "what follows a cancelled job is cancelled": Kept.IF_FAULTS_END,
 }

@@ -32,7 +32,7 @@ class Promise(Generic[S]):
 
 @dataclass(frozen=True)
 class Model(Generic[S]):
-    """What is explored. A step has the name of its action; a state out of `bound` is checked, but not left.
+    """A model to explore. A step has the name of its action; a state out of `bound` is checked, but not left.
 
     A `fair` action that stays possible is taken sooner or later; one of the `faults` may happen at any time.
     """

@@ -1,7 +1,7 @@
-"""A job that follows others, or a batch and its callback: what it waits for, who lets it go, and what a crash loses.
+"""A job that follows others, or a batch and its callback: what it waits for, who unparks it, and what a crash loses.
 
-Workers look at a wait in one step and change it in a later one, only if it is unchanged, as `flow.settle` does. Between
-the two the jobs that are waited for end, are retried, released or cancelled, and other workers look too.
+A worker reads a wait in one step and changes it in a later one, only if it is unchanged, as `flow.settle` does. Between
+the two steps the jobs that are waited for end, are retried, released or cancelled, and other workers read the wait too.
 
 Invariants: `core.decide` allows every move of a job; the job that follows is recorded with its wait in one write, and
 parked. A `Flaw` is one wrong implementation; each breaks a named invariant or promise.
@@ -35,14 +35,14 @@ class Flaw(StrEnum):
     """One wrong implementation."""
 
     APART = "the jobs of a batch are recorded in one write and its callback in another"
-    AT_THE_END = "the end of each job that finds no other open submits the callback"
-    END_LETS_GO = "only the end of a job lets what follows go, and no look compares states"
-    FIRST_ONLY = "a job is let go when the first job that it follows has succeeded"
+    AT_THE_END = "the end of a job submits the callback if it finds no other open job"
+    END_LETS_GO = "only the end of a job unparks what follows; no worker compares states later"
+    FIRST_ONLY = "a job is unparked when the first job that it follows has succeeded"
     FAILED_COUNTS = "a job that failed counts as one that succeeded"
-    LOOK_UNMATCHED = "a look changes a wait that another look has changed since"
-    STALE_LOOK = "a look that has read a cancelled job does not read it again before it cancels what follows"
-    BROKEN_DOOMS = "a job that was quarantined cancels what follows, as a cancelled one does"
-    IN_ORDER = "a cancelled job counts when all jobs before it have succeeded"
+    LOOK_UNMATCHED = "a worker changes a wait that another worker has changed since it was read"
+    STALE_LOOK = "a worker that has read a cancelled job does not read it again before it cancels what follows"
+    BROKEN_DOOMS = "a quarantined job cancels what follows, as a cancelled job does"
+    IN_ORDER = "a cancelled job is noticed only after all jobs before it have succeeded"
 
 
 class Parent(NamedTuple):
@@ -179,7 +179,7 @@ def _ran(work: Work, command: Callable[[int], object]) -> Work | None:
 
 
 def _after_the_end(model: Flow, state: State, place: int) -> State:
-    """Return what the end of a job does by a flaw; without one it does nothing for those that follow."""
+    """Return the state after the end of a job: only with a flaw does the end itself change the job that follows."""
     follower, ended = state.follower, all(parent.work.state in ENDED for parent in state.parents)
     if model.flaw is Flaw.AT_THE_END and ended:
         return state._replace(follower=follower._replace(recorded=(follower.recorded or 0) + 1))
@@ -190,11 +190,11 @@ def _after_the_end(model: Flow, state: State, place: int) -> State:
 
 
 def _looked(model: Flow, state: State) -> Look | None:
-    """Return what a look has read if it has something to change."""
+    """Return what a worker reads of the wait, if it has something to change."""
     mark, flaw = state.mark, model.flaw
     if mark is None or not state.follower.recorded or flaw is Flaw.END_LETS_GO:
         return None
-    if not state.follower.parked:  # it was taken out
+    if not state.follower.parked:  # an operator has cancelled or quarantined it
         return Look(mark, None)
     seen = state.parents[mark : mark + 1] if flaw is Flaw.IN_ORDER else state.parents[mark:]
     if model.policy is Policy.CANCEL and any(_dooms(flaw, parent) for parent in seen):
@@ -207,7 +207,7 @@ def _looked(model: Flow, state: State) -> Look | None:
 
 
 def _settled(model: Flow, state: State, look: Look) -> tuple[str, State]:
-    """Change a wait as a look has read it, if it is unchanged."""
+    """Change a wait by what was read of it, if it is unchanged since."""
     follower, flaw = state.follower, model.flaw
     if state.mark != look.mark and flaw is not Flaw.LOOK_UNMATCHED:
         return "settle refused", state
@@ -235,7 +235,7 @@ def _in_order(looks: tuple[Look | None, ...]) -> tuple[Look | None, ...]:
 
 
 def _allows(model: Flow, parent: Parent) -> bool:
-    """Return whether a job holds back what follows it no longer."""
+    """Return whether a job no longer holds back the job that follows it."""
     state = parent.work.state
     if state is JobState.SUCCEEDED or (model.flaw is Flaw.FAILED_COUNTS and state is JobState.FAILED):
         return True
@@ -243,7 +243,7 @@ def _allows(model: Flow, parent: Parent) -> bool:
 
 
 def _allowed(model: Flow, parent: Parent) -> bool:
-    """Return whether what follows a job may have been let go: a job that has ended may have been retried since."""
+    """Return whether this job ever allowed its follower to run: a job that has ended may have been retried since."""
     return parent.ended if model.policy is Policy.RUN else parent.work.state is JobState.SUCCEEDED
 
 

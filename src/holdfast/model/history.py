@@ -1,8 +1,8 @@
-"""One recorded history, made again: `decide` gets the record as its earlier rows left it, and must return the next row.
+"""Repeats one recorded history: `decide` gets the record as its earlier rows left it, and must return the next row.
 
-Invariants: no rule is repeated here: `decide` and the machines alone say what is possible. What the journal does not
-hold is taken to be as the move needs it: the time of a lease, and the budget if the trace has no calls. After the first
-wrong step of a record the others mean nothing, and are not looked at.
+Invariants: no rule is repeated here: `decide` and the machines alone say what is possible. Facts that the journal does
+not have (the time of a lease; the budget, if the trace has no calls) are assumed to be as the move needs them. After
+the first wrong step of a record its later rows are not checked.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class RecordedHistory:
     record: LastRecord | None
     has_records: bool = False
     may_begin_later: bool = False
-    maintenance: frozenset[int] | None = None  # those that the trace tells of; None: it may begin after them
+    maintenance: frozenset[int] | None = None  # the numbers in the trace; None: it may begin after them
     budget: Budget = BOUNDLESS
     tokens: dict[int, int] = field(default_factory=dict)
     state: str | None = None
@@ -153,9 +153,7 @@ class RecordedHistory:
     def _restart(self, row: Row) -> None:
         """Take what a repair or a restore wrote: it may begin at any state."""
         if self.maintenance is not None and row.maintenance_id not in self.maintenance:
-            raise _WrongError(
-                "maintenance", f"it names maintenance {row.maintenance_id}, which the trace does not tell of"
-            )
+            raise _WrongError("maintenance", f"it names maintenance {row.maintenance_id}, which is not in the trace")
         if row.target not in MACHINES[row.machine].states:
             raise _WrongError("edge", f"{row.machine} has no state {row.target}")
         self._set(row)
@@ -321,7 +319,7 @@ class RecordedHistory:
 
 _TEXT = ("code", "message")
 _ENDS: dict[str, Callable[[int], list[object]]] = {
-    # Of a running job. What ended an attempt is not in the row: any command that ends it so will do.
+    # Of a running job. The row does not name the command that ended the attempt: any command with this end is accepted.
     "succeed": lambda token: [commands.Complete(token), commands.Finish()],
     "retry": lambda token: [commands.Fail(token, *_TEXT, retry_at=at(NOW))],
     "fail": lambda token: [commands.Fail(token, *_TEXT), commands.Expire(at(NOW)), Revoke(at(NOW), "reason")],

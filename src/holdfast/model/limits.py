@@ -1,7 +1,7 @@
 """Workers that run jobs under limits: parked jobs, slots, lost leases, and an operator who changes a limit.
 
-A claim, an end and a sweep look at slots under one lock, so each is one step here. What is interleaved is which of them
-comes when, and what happens to the worker between its claim and its end: its lease expires, or it crashes.
+A claim, an end and a sweep look at slots under one lock, so each is one step here. The search tries every order of
+these steps; between its claim and its end a worker may lose its lease or crash.
 
 Invariants: `core.decide` allows every move of a job, and `core.limits.Room` gives out every slot, as in the store. A
 time is the time left of a lease. A `Flaw` is one wrong implementation; each breaks a named invariant or promise.
@@ -37,7 +37,7 @@ class Flaw(StrEnum):
     LATE_END = "a worker whose lease was lost frees the slots of its job"
     PARKED_HOLDS = "a job that is parked behind one limit takes a slot of the other"
     PARKED_CLAIMED = "a claim does not leave out parked jobs"
-    NO_NEXT = "neither the end of a job nor a sweep lets the next one go"
+    NO_NEXT = "neither the end of a job nor a sweep unparks the next job"
     NO_SWEEP = "no sweep looks for room that no job took"
 
 
@@ -182,7 +182,7 @@ def _claimed(model: Limits, state: State, hand: Hand) -> Iterator[Local]:
     due = tuple(job for job in pending if every or state.jobs[job].parked is None)
     if not due:
         return
-    # By a flaw nothing refuses a slot that was taken meanwhile; the store has a key for it.
+    # With a flaw a slot that was taken meanwhile is given out again; in the store a unique key refuses that.
     slots = state.slots if hand.slots is None else hand.slots
     made = _assigned(model, hand.rules or state.limits, slots, due)
     jobs, token = state.jobs, 0
@@ -208,7 +208,7 @@ def _assigned(model: Limits, limits: tuple[int, int], slots: Slots, due: tuple[i
 
 
 def _ruled(model: Limits, state: State, place: int, action: str, command: object) -> Iterator[tuple[str, State]]:
-    """Take a job from its worker or from its queue, and let the next ones go."""
+    """Take a job from its worker or from its queue, and unpark the next ones."""
     case = state.jobs[place]
     answer = _answer(case, command, case.attempt.token if case.attempt else 0)
     if answer is not None:
@@ -217,7 +217,7 @@ def _ruled(model: Limits, state: State, place: int, action: str, command: object
 
 
 def _freed(model: Limits, state: State, job: int) -> State:
-    """Free the slots of a job, and let as many parked jobs go as there is room for."""
+    """Free the slots of a job, and unpark as many jobs as there is room for."""
     freed = {bucket for bucket, _, holder in state.slots if holder == job}
     after = state._replace(slots=frozenset(slot for slot in state.slots if slot[2] != job))
     return after if model.flaw is Flaw.NO_NEXT else _let_go(after, freed)

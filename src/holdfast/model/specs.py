@@ -1,6 +1,7 @@
 """Writes `specs/`: the machines as TLA+, from the transition table, and the configurations of the write-ahead log.
 
-`specs/WriteAheadLog.tla` is written by hand; what depends on the table or on the bounds of a run comes from here.
+`specs/WriteAheadLog.tla` is written by hand; this module writes the files that depend on the table or on the bounds of
+a run.
 
     python -m holdfast.model.specs specs            # write
     python -m holdfast.model.specs --check specs    # exit with 1 if a file differs
@@ -26,11 +27,11 @@ RUNS = {
     "liveness": {"clients": 2, "entries": 4, "operations": 2, "crashes": 2, "buggy": False, "liveness": True},
     "buggy": {"clients": 1, "entries": 3, "operations": 3, "crashes": 1, "buggy": True, "liveness": False},
 }
-"""The configurations of the log: bounds, whether the look for a key is left out, and what is checked."""
+"""The configurations of the log: bounds, whether append forgets to look for the key, and what is checked."""
 
 
 def machines_module() -> str:
-    """Return the module of all machines: their edges, the governed ones, and the states where a life ends."""
+    """Return the module of all machines: their edges, the governed ones, and the final states."""
     names = ", ".join(f'"{name}"' for name in MACHINES)
     return "\n".join(
         [

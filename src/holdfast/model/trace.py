@@ -72,7 +72,7 @@ def prove_files(paths: Iterable[Path], *, limit: int = LIMIT, progress: Progress
         for path in paths:
             try:
                 trace.take_file(path, progress)
-            except _IncompleteError as error:  # the steps say more about a file that was changed
+            except _IncompleteError as error:  # a wrong step says more about a changed file
                 incomplete = incomplete or error.error
         report = trace.report(limit, progress)
     if report.ok and incomplete is not None:
@@ -100,7 +100,7 @@ class _Trace(ExitStack):
         self.folder = Path(self.enter_context(TemporaryDirectory(prefix="holdfast-prove-")))
         self._db = self.enter_context(closing(sqlite3.connect(self.folder / "trace.db", isolation_level=None)))
         self._db.executescript(_SCHEMA + "BEGIN")
-        self._has_records = False  # the rows are all there are, and so are the records
+        self._has_records = False  # the trace has all rows and all records of the ledger
         self._begins_later = False  # a history may begin before the trace
         self._archived = False  # the first rows of a record may be in an archive
         self._ledgers: set[str] = set()
@@ -238,7 +238,7 @@ class _Trace(ExitStack):
             yield key, (msgspec.json.decode(body, type=Row) for _, _, body in group)
 
     def _maintenance(self) -> frozenset[int]:
-        """Return the acts of maintenance that the trace tells of."""
+        """Return the numbers of the acts of maintenance in the trace."""
         found = self._db.execute("SELECT DISTINCT subject FROM rows WHERE machine = ?", (MAINTENANCE,))
         return frozenset(number for (number,) in found)
 

@@ -2,8 +2,8 @@
 
 Nothing of these frameworks is imported: an object is known by its methods.
 
-Invariants: the transaction that the job is recorded in is one that the framework has begun and will end; what is
-none of these objects is returned as it is, and the store refuses it.
+Invariants: the framework begins and ends the transaction in which the job is recorded; any other object is returned
+unchanged, and the store refuses it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def driver_connection(given: Any, translate: Callable[[Exception], HoldfastError
 
 
 def unusable(given: Any, error: Exception, translate: Callable[[Exception], HoldfastError | None]) -> HoldfastError:
-    """Return the error for an object that gives no connection now: of the database, or else of the object."""
+    """Return the error for an object that gives no connection now: that of the database, or ConnectionUnfitError."""
     for one in (error, error.__cause__):
         if isinstance(one, Exception) and (known := translate(one)) is not None:
             return known
@@ -99,7 +99,7 @@ def _below(given: Any) -> Any:
 
 
 def _begins_late(driver: sqlite3.Connection) -> bool:
-    """Tell whether the driver begins a transaction at the first write, and its `commit` ends one."""
+    """Return whether the driver begins a transaction at the first write, and its `commit` ends one."""
     return driver.isolation_level is not None and getattr(driver, "autocommit", _LEGACY) == _LEGACY
 
 

@@ -126,7 +126,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _settings(path: Path) -> dict[str, Any] | None:
-    """Return the settings in a file; None for a pyproject.toml without a section of ours."""
+    """Return the settings in a file; None for a pyproject.toml without the section [tool.holdfast]."""
     data = path.read_bytes()
     ours = path.name != PYPROJECT
     if not ours and SECTION.encode() not in data:

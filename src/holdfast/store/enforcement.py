@@ -137,7 +137,7 @@ def move_violations(guarded: Guarded, old: str, new: str, no_door: str) -> Itera
 
 
 def _rewritten(guarded: Guarded, old: str, new: str) -> str:
-    """Return the condition that a record loses what its last move said, or that a move changes what is not its own."""
+    """Return the condition that evidence of the last move changes without a move, or a column by another event."""
     changed = [f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in guarded.kept]
     if "updated_at" not in guarded.kept:
         changed.append(f"{new}.updated_at < {old}.updated_at")
@@ -167,7 +167,7 @@ def noted_columns(guarded: Guarded) -> list[str]:
 
 
 def call_rewritten(old: str, new: str) -> str:
-    """Return the condition that what was submitted changes. Retention drops payloads: that is not journalled."""
+    """Return the condition that a call changes. Retention drops payloads: that is not journalled."""
     other = " OR ".join(f"{new}.{name} IS DISTINCT FROM {old}.{name}" for name in CALL if name != "payload")
     return f"({other} OR ({new}.payload IS DISTINCT FROM {old}.payload AND {new}.payload IS NOT NULL))"
 
@@ -195,7 +195,7 @@ def setting_replaced(new: str, stored: str) -> str:
 
 
 def setting_deleted(old: str, no_door: str) -> Violation:
-    """Return the violation of a DELETE of a setting: how strict a ledger is is never forgotten."""
+    """Return the violation of a DELETE of a setting; those that say how strict the ledger is are never deleted."""
     return Violation(Refusal.NEVER_DELETED, f"{_in(old, STRICTER)} OR ({_in(old, KEPT_SETTINGS)} AND {no_door})")
 
 
@@ -277,7 +277,7 @@ def lease_violation(old: str, new: str) -> Violation:
 
 
 def just_moved(guarded: Guarded, row: str, written_here: str | None = None) -> str:
-    """Return the condition that a journal row tells of the latest move of its record; others are refused."""
+    """Return the condition that a journal row is of the latest move of its record; others are refused."""
     here = f" AND {written_here}" if written_here else ""
     return (
         f"EXISTS (SELECT 1 FROM {{schema}}{guarded.table} r WHERE r.{guarded.id} = {row}.subject"

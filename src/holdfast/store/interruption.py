@@ -1,7 +1,7 @@
-"""What signal handlers do to the main thread: exceptions such as a timeout by SIGALRM, and writes inside a write.
+"""Recognises signal handlers in the main thread: exceptions such as a timeout by SIGALRM, and writes inside a write.
 
-Invariants: an exception of a signal handler is of no task and of no database: it is never translated, logged instead
-of raised, or given to another caller; it is imported only when something went wrong.
+Invariants: an exception that a signal handler raises belongs to no task and no database: it is raised, and never
+translated, only logged, or given to another caller. This module is imported only after an error.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def job_violations(old: str, new: str, no_door: str) -> Iterator[Violation]:
     yield Violation(Refusal.GRANT_REQUIRED, f"{released} AND NOT ({own})")
     emptied = f"EXISTS (SELECT 1 FROM {{schema}}{PREFIX}calls c WHERE c.job_id = {new}.job_id AND c.payload IS NULL)"
     yield Violation(Refusal.SLIMMED, f"{released} AND {emptied}")
-    # However an attempt ends whose cancellation was requested, unless it commits, its job is cancelled.
+    # If the cancellation of an attempt was requested and the attempt ends without a commit, its job is cancelled.
     kept_on = f"{old}.cancel_asked_at IS NOT NULL AND {ended(old, new)} AND {new}.event <> 'cancel'"
     yield Violation(Refusal.ILLEGAL_EDGE, f"{kept_on} AND {no_door}")
     yield Violation(Refusal.WRITE_ONCE, f"({_rewritten(old, new, changed)} OR {_requested(old, new)}) AND {no_door}")
@@ -148,7 +148,7 @@ def _requested(old: str, new: str) -> str:
 
 
 def journal_values(old: str | None, new: str) -> dict[str, str]:
-    """Return the SQL of the journal columns that tell what moved; without `old` for a new job."""
+    """Return the SQL of the journal columns that say what moved; without `old` for a new job."""
     if old is None:
         return {
             "machine": "'JOB'", "subject": f"{new}.job_id", "version": f"{new}.version", "source": "NULL",
@@ -198,7 +198,7 @@ def request_values(new: str, *, epoch: str, xid: str, door: str) -> str:
 
 
 def just_requested(row: str, written_here: str | None = None) -> str:
-    """Return the condition that a journal row tells of the request that its job's row shows."""
+    """Return the condition that a journal row is of the request that the row of its job has."""
     here = f" AND {written_here}" if written_here else ""
     return (
         f"EXISTS (SELECT 1 FROM {{schema}}{PREFIX}jobs r WHERE r.job_id = {row}.subject"
@@ -244,7 +244,7 @@ def ended(old: str, new: str) -> str:
 
 
 def just_ended(row: str, written_here: str | None = None) -> str:
-    """Return the condition that a row of an ended attempt tells of the latest move of its job; others are refused."""
+    """Return the condition that a row of an ended attempt is of the latest move of its job; others are refused."""
     here = f" AND {written_here}" if written_here else ""
     return (
         f"EXISTS (SELECT 1 FROM {{schema}}{PREFIX}jobs r WHERE r.job_id = {row}.job_id AND r.attempts = {row}.attempt"
@@ -254,7 +254,7 @@ def just_ended(row: str, written_here: str | None = None) -> str:
 
 
 def just_stepped(row: str, written_here: str | None = None) -> str:
-    """Return the condition that a journal row tells of a start or a commit that its job's row shows."""
+    """Return the condition that a journal row is of the start or commit that the row of its job has."""
     here = f" AND {written_here}" if written_here else ""
     return (
         f"EXISTS (SELECT 1 FROM {{schema}}{PREFIX}jobs r WHERE r.job_id = {row}.subject / {EXEC_IDS}"

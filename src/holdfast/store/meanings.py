@@ -1,4 +1,4 @@
-"""What an error code of a database means: whose fault it is, in an effect and elsewhere, and which error it becomes.
+"""The meaning of the error codes of a database: whose fault each is, in an effect and elsewhere, and its error.
 
 The tables are `postgres/sqlstates.py` and `sqlite/result_codes.py`; `docs/database-errors.md` is generated from them.
 

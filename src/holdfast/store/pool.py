@@ -32,7 +32,9 @@ class Pool(Generic[Connection]):
 
     def take(self) -> Connection:
         self._out.append(None)
-        if self._holds:  # looked at after this caller is counted, as `hold` looks at the count after it has held
+        if (
+            self._holds
+        ):  # after this caller is counted: `hold` sets it before it counts, so one of the two sees the other
             self._one_less()
             with self._lock:
                 self._changed.wait_for(lambda: not self._holds)

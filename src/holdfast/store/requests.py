@@ -82,7 +82,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What many submissions of a batch share, in the order of `insert_jobs`."""
+        """The values that many submissions of a batch share, in the order of `insert_jobs`."""
         return (
             self.operation, self.operation_version, self.client, self.queue, self.max_attempts, self.replay_attempts,
             self.priority, time_text(self.run_at) if self.run_at else None, self.replaces,

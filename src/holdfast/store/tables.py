@@ -36,11 +36,11 @@ Row = Sequence[Any]
 PREFIX = "holdfast_"
 DUTY = "duty:"  # settings that say when a fleet last did a duty: they are true of one place only
 MAINTENANCE = "MAINTENANCE"
-"""What the journal calls the maintenance door: no machine, but its opening and shutting are journalled like one's."""
+"""The name of the maintenance door in the journal. It is no machine, but its opening and shutting are journalled."""
 
 
 class Kind(StrEnum):
-    """What a column holds."""
+    """The kind of value in a column."""
 
     TEXT = "text"
     WHOLE = "whole"
@@ -64,7 +64,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
-    shared: bool = False  # a ledger without any work has rows of it already
+    shared: bool = False  # a ledger without any work has rows in it too
     numbered: bool = False  # the database gives out its ids or numbers: a snapshot says how far they have come
     stays: str | None = None
 
@@ -256,7 +256,7 @@ ALL = (
         stays="made of the deltas of one place",
     ),
 )
-# Columns that no row of ours sets: derived by the database, or needed by one database alone.
+# Columns that Holdfast never writes: derived by the database, or needed by one database alone.
 OWN_COLUMNS = {
     "maintenance.xid": "PostgreSQL: the transaction that opened the door",
     "maintenance.shut_before_commit": "SQLite: a deferred foreign key that fails while the door is open",
@@ -284,7 +284,7 @@ STRICTER = {"environment": ENVIRONMENTS, "governed": ("no", "yes")}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the machines guard
+# The tables that machines guard
 
 
 class Guarded(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,7 +302,7 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     aside: tuple[str, str] | None = None  # a column, and its value for a record that does not count for `alone`
     attempt: str = "NULL"
     born_without: tuple[str, ...] = ()  # columns that are NULL in a new record
-    put_back: bool = False  # under maintenance it may go where its journal says that a grant has brought it before
+    put_back: bool = False  # under maintenance it may return to a state that its journal says a grant brought it to
     one_a_grant: bool = False  # a grant moves one record of the table, ever
     built_by_runs: bool = False  # may be born under a grant that a run of a procedure has consumed, while it runs
     at_rest: tuple[str, ...] = ()  # columns that may change while the state does not; `only_grow` may grow
@@ -345,8 +345,8 @@ GUARDED = (
             "lost",
         ),
         attempt="attempts",
-        # What a heartbeat, a progress note, a request to cancel, a submit with a deadline and parking change;
-        # `store.joint` limits all but the first and the last further, a CHECK the last: only a pending job is parked.
+        # Changed by a heartbeat, a progress note, a request to cancel, a submit with a deadline, and parking.
+        # `store.joint` restricts notes, requests and deadlines further; by a CHECK only a pending job is parked.
         at_rest=(*RUNNING, *REQUESTED, "deadline_at", "parked", "limit_key"),
     ),
     _guarded(

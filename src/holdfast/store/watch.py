@@ -1,6 +1,6 @@
-"""What notices that another process writes: each database has its own.
+"""A watch notices that another process writes. Each database has its own kind.
 
-Invariants: a watch may report a change that is none; one that it misses costs a sleeper at most its next poll.
+Invariants: a watch may report a change where there is none; a change that it misses is found at the next poll.
 """
 
 from abc import ABC, abstractmethod
@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 class Watch(ABC):
     """Notices writes of other processes, for a thread that sleeps."""
 
-    period_s: float | None = None  # call `changed` so often; None: when `fileno` is readable
+    period_s: float | None = None  # between two calls of `changed`; None: call it when `fileno` is readable
 
     @abstractmethod
     def fileno(self) -> int | None:
-        """Return what becomes readable at a change; None if there is no such thing now."""
+        """Return the descriptor that becomes readable at a change; None if there is none now."""
 
     @abstractmethod
     def changed(self) -> bool:

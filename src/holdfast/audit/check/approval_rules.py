@@ -43,7 +43,7 @@ _SPEND = (GrantState.ACTIVE, GrantState.CONSUMED)
 
 
 class _Ledger(NamedTuple):
-    """What the approvals of one ledger are judged by."""
+    """The facts of one ledger by which its approvals are judged."""
 
     environment: str
     ledger_id: str
@@ -186,9 +186,8 @@ def _not_a_role(grant: Grant, ledger: _Ledger) -> str | None:
     if grant.requested_via == canonical({"role": grant.approved_by}):
         return f"the database role {grant.approved_by} requested and approved it"
     # The triggers compare the role with the session for exactly this text.
-    return (
-        None if grant.approved_via == canonical({"method": ROLE}) else "the record of its approval was not written so"
-    )
+    as_written = grant.approved_via == canonical({"method": ROLE})
+    return None if as_written else "its approved_via is not the text that an approval by a database role has"
 
 
 def _orphan(context: RuleContext, grant: Grant, parent_id: object) -> str | None:
@@ -238,7 +237,7 @@ def _badly_signed(context: RuleContext, grant: Grant, ledger: _Ledger, signature
     known = ledger.approvers.get(grant.approved_by or "")
     registration = grant_named(context.reading, known.grant_id) if known else None
     if known is None or registration_doubt(known, registration, ledger.environment, ledger.bootstrap):
-        return f"{grant.approved_by} is not an approver whom a grant has registered with this key"
+        return f"{grant.approved_by} is not an approver that a grant has registered with this key"
     if (known.grant_id or 0) > grant.grant_id:
         return None  # registered again since, with another key: the one that signed is not known any more
     text = approval_text(grant, ledger.ledger_id)

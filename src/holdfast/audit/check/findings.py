@@ -1,4 +1,4 @@
-"""What a check finds: findings of rules, violations of invariants, and the report of a whole check.
+"""The results of a check: findings of rules, violations of invariants, and the report of a whole check.
 
 Invariants: a finding names one subject, in words that hold no payload, and the facts it was judged by; `kind` in its
 evidence is a stable word, by which a repair decides what to do.
@@ -46,7 +46,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Invariant(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that must be true, for people; a catalogue adds the rules that test it."""
+    """An invariant as people read it; a catalogue adds the rules that test it."""
 
     name: str
     meaning: str

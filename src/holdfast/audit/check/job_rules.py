@@ -1,9 +1,9 @@
 """Rules about one job: its state, its attempts, its effects, its columns.
 
-What the schema makes impossible has no rule here: a job and its current attempt are one row, so that a job has at most
-one open execution and commits at most once; the CHECKs of holdfast_jobs tie status, lease, due_at and resting to the
-state, so that a running job has a lease, no other job has one, and a job is succeeded exactly if its attempt is DONE.
-A CHECK that was dropped, or a row that breaks one, violates `database`.
+No rule here repeats what the schema enforces. A job and its current attempt are one row, so a job has at most one open
+execution and commits at most once. The CHECKs of holdfast_jobs tie status, lease, due_at and resting to the state: a
+running job has a lease, no other job has one, and a job is succeeded exactly if its attempt is DONE. A CHECK that was
+dropped, or a row that breaks one, violates `database`.
 
 Invariants: the expected state of a job comes from `core.project`, and which states are open, final or committed from
 the machines; rows that were archived are never counted as missing.
@@ -153,7 +153,7 @@ def _each_once(case: Case) -> Iterator[Finding]:
     expected = range(1, case.job.attempts + 1)
     twice = [attempt for attempt, n in stored.items() if n > 1][:NAMED_MAX]
     unknown = [attempt for attempt in stored if attempt not in expected][:NAMED_MAX]
-    # An attempt leaves the ledger with the journal row of its end. All that the kept rows tell of are still there.
+    # An attempt is archived together with the journal row of its end, so every attempt of a kept row must be stored.
     due: Iterable[int] = expected if case.history.whole else sorted(case.journalled)
     lost = list(islice((attempt for attempt in due if attempt not in stored), NAMED_MAX))
     for kind, named, what in (

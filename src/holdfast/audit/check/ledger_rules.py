@@ -122,7 +122,7 @@ def _orphan_rows(context: RuleContext) -> Iterator[Finding | None]:
     lost: dict[tuple[str, int], list[int]] = defaultdict(list)
     while len(lost) < context.limit:
         [[n, last]] = context.reading.run("journal_page", after=after, n=ROWS_A_PAGE)
-        if not n or not isinstance(last, int) or last <= after:  # damaged pages may not lead on
+        if not n or not isinstance(last, int) or last <= after:  # on damaged pages the numbers may not grow
             break
         until = context.evidence.archived_until
         for machine, subject, seq, epoch, xid in context.reading.run("orphan_rows", after=after, until=last):
@@ -269,7 +269,7 @@ def _of_seal(seal: Seal, kind: str, detail: str) -> Finding:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What enforces, and the database
+# Enforcement, and the database
 
 
 def enforcement(context: RuleContext) -> Iterator[Finding]:

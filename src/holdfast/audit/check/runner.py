@@ -123,7 +123,7 @@ class LedgerCheck:
                 for machine in OTHERS:
                     yield from self._walker.walk(partial(self._check_records, machine), 0)
         except StoreDamagedError as error:
-            # Anything else that a rule reported would come from pages that are not what was written.
+            # On damaged pages any other finding may be wrong, so this one alone is reported.
             if all(invariant.name != "database" for invariant in self._invariants):
                 raise
             finding = Finding("LEDGER", error.message, evidence={"kind": "unreadable", **_plain(error)})

@@ -24,7 +24,7 @@ Key = TypeVar("Key")
 View = Callable[[], AbstractContextManager[Reading]]
 """Opens a read transaction."""
 WholeLedgerRule = Callable[[Reading, int], Iterator[Finding]]
-"""Yields what is wrong with the whole ledger; the number is how many findings are wanted at most."""
+"""Yields what is wrong with the whole ledger; the number is the greatest number of findings to yield."""
 Progress = Callable[[str, int], None]
 """Called after each page with the kind of record, and how many of them have been checked."""
 
@@ -67,12 +67,12 @@ class Walker:
 
     @property
     def full(self) -> bool:
-        """Whether as many violations were found as are wanted."""
+        """Whether the check has found as many violations as its limit allows."""
         return len(self.violations) >= self._limit
 
     @property
     def room(self) -> int:
-        """How many more violations are wanted."""
+        """How many more violations the limit allows, at least 1."""
         return max(1, self._limit - len(self.violations))
 
     def report(self) -> CheckReport:

@@ -202,13 +202,13 @@ class _HashedFile:
         self._hash = hashlib.sha256()
 
     def write(self, data: bytes) -> int:
-        if not self._file.closed:  # a compressor that is given up still writes what it kept back
+        if not self._file.closed:  # a compressor that is discarded still writes its buffer
             self._hash.update(data)
             self._file.write(data)
         return len(data)
 
     def flush(self) -> None:
-        """Keep nothing back."""
+        """Do nothing: `write` has no buffer."""
 
     @property
     def sha256(self) -> str:

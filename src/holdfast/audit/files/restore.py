@@ -240,7 +240,7 @@ def _refused(table: Table, error: RefusedByDatabaseError) -> SnapshotInvalidErro
 
 
 def _rows_to_load(table: Table, rows: Iterator[Row]) -> Iterator[Row]:
-    # The restored ledger has a new epoch; how strict it is is never deleted to be written again.
+    # The restored ledger sets its own epoch; the settings of its strictness can never be deleted and written again.
     kept = ("epoch", *STRICTER)
     return (row for row in rows if row[0] not in kept) if table.name == "meta" else rows
 

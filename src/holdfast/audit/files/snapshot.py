@@ -32,7 +32,7 @@ FORMAT = 2
 LEVEL = 3  # of compression: a higher level takes longer and saves little
 CHUNK = 1 << 18
 LINE_MAX = 64 << 20  # bytes of a line, unless larger payloads are allowed: a small file can hold a line of gigabytes
-ESCAPED_MAX = 8  # times as long is a payload in a line, at most
+ESCAPED_MAX = 8  # escaped, a payload in a line is at most so many times as long
 PROGRESS_ROWS = 2000  # rows between two calls of `progress`
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, and the total

@@ -82,7 +82,7 @@ class ExaminedJob(ExaminedRecord):
 
 
 class Verdict(NamedTuple):
-    """What becomes of a job and its current attempt."""
+    """The state that a repair gives to a job and its current attempt, and why."""
 
     state: JobState
     status: ExecutionStatus | None
@@ -150,9 +150,9 @@ def _ended_by(job: ExaminedJob, attempt: int, end: Entry, image: dict[str, Any] 
 
 
 def _excused_losses(job: ExaminedJob) -> list[int]:
-    """Return the attempts whose lost lease cost nothing: the first ones of those that the job counts as lost.
+    """Return the attempts whose lost lease is excused: the first ones of those that the job counts as lost.
 
-    The journal tells which attempts lost their lease; where it is archived, the stored rows do. Losses from before the
+    The journal says which attempts lost their lease; where it is archived, the stored rows do. Losses from before the
     job counted them are not excused.
     """
     ends = {attempt: job.ends.get(rows[-1].seq) for attempt, (_, rows) in job.steps.items() if rows}
@@ -171,7 +171,7 @@ def _began_elsewhere(job: ExaminedJob, claim: Entry, created_at: str) -> bool:
 
 
 def readable(image: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of an attempt that cannot be as they are."""
+    """Return new values for the columns of an attempt that hold values which Holdfast never writes."""
     finished = image["finished_at"] if time_or_none(image["finished_at"]) else time_text(EPOCH)
     needed = ("finished_at", "lease_expires_at", "created_at")
     fixed: dict[str, Any] = {name: finished for name in needed if time_or_none(image[name]) is None}

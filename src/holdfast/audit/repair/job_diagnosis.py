@@ -136,7 +136,7 @@ def _columns(job: ExaminedJob, ended: dict[int, dict[str, Any]], attempts: int, 
     columns |= _lease(job, ended, attempts, verdict)
     columns |= {
         "due_at": columns.get("run_at", image["run_at"]) if verdict.state == JobState.PENDING else None,
-        # A job that stays pending stays parked: only what it waits for may let it go.
+        # A job that stays pending stays parked: only what it waits for may unpark it.
         **{
             name: image[name] if job.state == verdict.state == JobState.PENDING else None
             for name in ("parked", "limit_key")

@@ -77,7 +77,7 @@ class ExaminedRecord:
         return self.sound and last is not None and self._signed(last)
 
     def _signed(self, row: Entry) -> bool:
-        """Return whether a journal row tells of the move that wrote the record last."""
+        """Return whether a journal row is of the move that wrote the record last."""
         return self.image is not None and (self.image["event"], self.image["move_id"]) == (row.event, row.move_id)
 
     @property

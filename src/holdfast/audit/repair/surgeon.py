@@ -91,8 +91,8 @@ class Surgeon:
         for machine, subject in sorted((machine or "", subject or 0) for machine, subject in named):
             if machine not in (JOB.name, EXECUTION.name):
                 self._try(unit(machine, subject), self._repair_record, machine, subject)
-        # As a worker does; but that ends every expired lease, and skipped units must not be changed. A lease whose end
-        # was lost has expired too.
+        # This ends every expired lease, as a worker does. It is left out if one belongs to a skipped unit, which must
+        # not change. A lease whose time of expiry was lost counts as expired.
         late = list(overdue(RuleContext(Evidence(self._transaction), limit=UNLIMITED, batch=1)))
         if late and not any(unit(v.machine or "", v.id or 0) in self._left_out for v in late):
             self._try(LEASES, self._end_leases)

@@ -27,7 +27,7 @@ SEALS_PAGE = 500
 
 
 class ExportSummary(msgspec.Struct, frozen=True):
-    """What an export holds."""
+    """The range and the size of an export."""
 
     from_seal: int
     to_seal: int

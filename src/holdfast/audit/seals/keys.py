@@ -1,7 +1,7 @@
 """Ed25519 keys in files, and signatures by them.
 
 Invariants: a private key is written for its owner alone, and nothing is overwritten; no message quotes a key; without
-the extra `signing` this module can be imported, and using it is an ExtraMissingError.
+the extra `signing` this module can be imported, and using it raises ExtraMissingError.
 """
 
 from pathlib import Path

@@ -7,7 +7,7 @@ databases.
 
 Why a floor. Transaction ids have no index, so unsealed rows are looked for by number, above a floor below which every
 row is known to be sealed. On PostgreSQL a later commit can carry a lower number, so the highest sealed number is no
-floor. Each seal therefore keeps a horizon: `horizon_seq`, the last number that the sequence had given out at a moment,
+floor. Each seal therefore keeps a horizon: `horizon_seq`, the last number that the sequence has given out at a moment,
 and `horizon_xid`, the id of the sealing transaction itself, which it took after that moment. (The `xmax` of a snapshot
 would not do: it is one above the last transaction that has *ended*, and one that still runs may be above it and have
 its numbers already.) A transaction takes its id before its first number, numbers are given out one at a time, and ids
@@ -81,7 +81,7 @@ def seal(store: Store[Any], *, block_rows: int = BLOCK_ROWS) -> list[Seal]:
 
 
 def seal_steps(store: Store[Any], *, block_rows: int = BLOCK_ROWS) -> Steps[list[Seal]]:
-    """Do what `seal` does in steps, of one page each; rows that are written after the first step are left unsealed."""
+    """Seal as `seal` does, in steps of one page each; rows that are written after the first step are left unsealed."""
     if block_rows < 1:
         raise InputError(f"block_rows must be at least 1, not {block_rows}", context={"block_rows": block_rows})
     made: list[Seal] = []

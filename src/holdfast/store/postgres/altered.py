@@ -1,7 +1,7 @@
-"""What of a ledger's tables on PostgreSQL is not as the migrations make it, however it is named.
+"""Finds constraints, columns and unique indexes on PostgreSQL that differ from those that the migrations make.
 
-Invariants: what is expected is read from the server itself, which creates the tables once more as temporary ones and
-rolls that back; a role that may not create temporary tables compares only names (`constraints`).
+Invariants: the expected definitions come from the server itself: it creates the tables as temporary ones, and rolls
+back. For a role that may not create temporary tables, only names are compared (`constraints`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.store.postgres.store import PostgresStore
 
 _TABLES = "c.relnamespace = {schema} AND c.relname LIKE 'holdfast\\_%%' AND NOT c.relispartition"
-# Each is (subject, definition); what depends on the name of the schema is taken out of a definition.
+# Rows of (subject, definition); the name of the schema is removed from each definition.
 _DEFINITIONS = (
     "SELECT 'CONSTRAINT ' || k.conname || ' of ' || c.relname, pg_get_constraintdef(k.oid)"
     f" FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid WHERE {_TABLES} AND k.contype IN ('c', 'f', 'u', 'p')"
@@ -37,7 +37,7 @@ _expected: dict[int, dict[str, str]] = {}  # by version of the server
 
 
 def altered(store: PostgresStore, connection: Any) -> list[tuple[str, str]]:
-    """Return the constraints, columns and unique indexes that differ, and tables that others inherit, and the words."""
+    """Return (subject, description) of each constraint, column and unique index that differs, or inherited table."""
     version = connection.info.server_version
     if version not in _expected:
         made = _as_made(store)
@@ -48,7 +48,7 @@ def altered(store: PostgresStore, connection: Any) -> list[tuple[str, str]]:
     return [
         (_subject(name), "it is not as the migrations make it")
         for name in sorted(found.keys() | expected.keys())
-        # What is missing is named by `lost`; a column that was added changes no rule.
+        # `lost` reports what is missing; a column that was added changes no rule.
         if name in found and found[name] != expected.get(name) and (name in expected or not name.startswith("COLUMN"))
     ]
 

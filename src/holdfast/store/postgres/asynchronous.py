@@ -82,7 +82,7 @@ async def _finished(work: asyncio.Future[T]) -> T:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        work.exception()  # looked at: asyncio does not report it as lost
+        work.exception()  # read, so that asyncio does not report an exception that was never retrieved
         raise cancelled
     return work.result()
 
@@ -100,8 +100,8 @@ def _plain(connection: psycopg.AsyncConnection[Any]) -> Iterator[psycopg.Connect
     try:
         plain.prepare_threshold = None
         if session.transaction_status == TransactionStatus.IDLE:
-            plain.autocommit = True  # as the other, so that the store refuses it
+            plain.autocommit = True  # as the asynchronous one is, so that the store refuses it
         yield plain
     finally:
         session.notice_handler, session.notify_handler = handlers
-        del plain.pgconn  # it is not this connection's to close
+        del plain.pgconn  # the asynchronous connection closes the session

@@ -32,8 +32,8 @@ class LedgerConnection(psycopg.Connection[tuple[Any, ...]]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.plans_due, self.plans_age_s = 0.0, 0.0  # when the plans are discarded next, and how long they are kept
-        self.effects_ran = False  # and what they left on the session was not undone
-        self.announcing = False  # is an answer to a NOTIFY still to be read?
+        self.effects_ran = False  # whether effects ran whose changes of the session are not undone yet
+        self.announcing = False  # whether the answer to a NOTIFY is still to be read
         self._named: set[str] = set()  # the statements that the server knows
         self._readable = select.poll()
         self._readable.register(self.pgconn.socket, select.POLLIN)

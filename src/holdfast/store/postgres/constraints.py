@@ -75,7 +75,7 @@ NOT_NULL = frozenset({
 
 
 def present(connection: Any, schema: str) -> tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]:
-    """Return the constraints of the ledger's tables, and their columns that always hold something."""
+    """Return the constraints of the ledger's tables, and their NOT NULL columns."""
     where = " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname LIKE 'holdfast\\_%%'"
     constraints = connection.execute(
         "SELECT c.relname::text, k.conname::text FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid"
@@ -91,12 +91,9 @@ def present(connection: Any, schema: str) -> tuple[frozenset[tuple[str, str]], f
 
 
 def lost(connection: Any, schema: str) -> list[tuple[str, str]]:
-    """Return the constraints that are gone: a subject and the words."""
+    """Return (subject, description) of each missing constraint."""
     constraints, columns = present(connection, schema)
     return [
-        *((f"CONSTRAINT {name}", f"it is gone from {table}") for table, name in sorted(CONSTRAINTS - constraints)),
-        *(
-            (f"COLUMN {table}.{name}", "it may be empty now: NOT NULL is gone")
-            for table, name in sorted(NOT_NULL - columns)
-        ),
+        *((f"CONSTRAINT {name}", f"it is missing on {table}") for table, name in sorted(CONSTRAINTS - constraints)),
+        *((f"COLUMN {table}.{name}", "its NOT NULL is missing") for table, name in sorted(NOT_NULL - columns)),
     ]

@@ -363,7 +363,7 @@ def _check(guarded: Guarded, violations: list[Violation], schema: str, rows: str
         f"bad.refusal || ': {guarded.machine.name} ' || bad.id || ', ' || coalesce(bad.source, 'nothing')\n"
         f"        || ' to ' || bad.target || ' by ' || bad.event"
     )
-    # INTO takes the first row. A LIMIT would say so too, and make the planner compare every old row with every new one.
+    # INTO takes the first row. A LIMIT would do so too, but the planner would compare every old row with every new one.
     return (
         f"  SELECT n.{guarded.id} AS id, {source} AS source, n.{guarded.state} AS target, n.event,\n"
         f"      CASE\n      {which}\n      END AS refusal\n    INTO bad FROM {rows}\n    WHERE {any_of};\n"

@@ -1,4 +1,4 @@
-"""What differs by one word in the shared statements, on PostgreSQL, and how its driver names parameters."""
+"""The words by which the shared statements differ on PostgreSQL, and the parameters of its driver."""
 
 import re
 from functools import cache

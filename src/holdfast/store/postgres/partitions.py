@@ -1,8 +1,8 @@
 """The partitions of the journal on PostgreSQL: the next one is there before it is needed, an archived one is dropped.
 
 Invariants: a partition has the unique indexes and the triggers of the first one before a row can reach it; adding one
-does not keep writers out; only a partition that the journal has left behind, and whose every row is archived, is
-dropped, and the process that drops it waits for writers no longer than they would notice.
+does not keep writers out; only a partition that gets no more rows, and whose every row is archived, is dropped, and the
+process that drops it waits for writers for at most LOCK_MS.
 """
 
 import re
@@ -40,7 +40,7 @@ def partitions(connection: Any, schema: str) -> list[Partition]:
     ).fetchall()
     found = []
     for name, bounds in rows:
-        if bounds is None:  # dropped since this view began: what it knows of bounds is of now
+        if bounds is None:  # it was dropped after this view began: bounds are read as they are now
             continue
         match = _BOUNDS.search(bounds)
         invariant(match, f"the bounds of {name} cannot be read")

@@ -1,7 +1,7 @@
-"""The schema of a ledger on PostgreSQL: what of it is there, what it enforces, and the partitions of its journal.
+"""The schema of a ledger on PostgreSQL: which parts exist, what they enforce, and the partitions of its journal.
 
-Invariants: what is compared with the generated texts is what the database itself has stored; every partition that
-exists is guarded like the first.
+Invariants: the texts that the database has stored are compared with the generated ones; every partition that exists is
+guarded like the first.
 """
 
 import re
@@ -121,7 +121,7 @@ class PostgresSchema(Store[LedgerConnection]):
         return f"DO $holdfast$BEGIN EXECUTE format('COMMENT ON VIEW {name} IS %L', {noted}); END$holdfast$"
 
     def _found_views(self, connection: Any) -> dict[str, bool]:
-        """Return those of our views that are there, each with whether it is the one that was written."""
+        """Return those views of Holdfast that exist, each with whether it is the one that was written."""
         rows = connection.execute(
             "SELECT c.relname::text, obj_description(c.oid, 'pg_class'), md5(pg_get_viewdef(c.oid)) FROM pg_class c"
             " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relkind = 'v'"
@@ -132,7 +132,7 @@ class PostgresSchema(Store[LedgerConnection]):
         return {name: noted == f"{sha256(texts[name])} {md5}" for name, noted, md5 in rows if name in texts}
 
     def _altered_tables(self, connection: Any) -> list[tuple[str, str]]:
-        """Return the tables that a crash would empty or whose rows are hidden, each with the words that undo it."""
+        """Return the tables that a crash would empty or whose rows are hidden, each with the change that undoes it."""
         rows = connection.execute(
             "SELECT c.relname::text, c.relpersistence <> 'p', c.relrowsecurity FROM pg_class c"
             " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relkind IN ('r', 'p')"
@@ -150,10 +150,10 @@ class PostgresSchema(Store[LedgerConnection]):
             " WHERE pronamespace = to_regnamespace(quote_ident(%s)) AND proname LIKE 'holdfast\\_%%'",
             (_SETTING, self.schema, self.schema),
         )
-        return dict(rows.fetchall())  # of two with one name, a call may mean either: neither counts
+        return dict(rows.fetchall())  # if two have one name, a call may reach either: neither counts
 
     def _foreign_functions(self, connection: Any, own: set[str]) -> list[str]:
-        """Return the signatures of functions with names of Holdfast that are not ours."""
+        """Return the signatures of functions with names of Holdfast that Holdfast did not make."""
         rows = connection.execute(
             "SELECT p.proname::text, pg_get_function_identity_arguments(p.oid) FROM pg_proc p"
             " WHERE p.pronamespace = to_regnamespace(quote_ident(%s)) AND p.proname LIKE 'holdfast\\_%%' ORDER BY 1, 2",
@@ -178,7 +178,7 @@ class PostgresSchema(Store[LedgerConnection]):
         return [cast("tuple[str, str, str, str, bool]", row) for row in rows.fetchall() if row[2] is not None]
 
     def _found_rules(self, connection: Any) -> list[tuple[str, str]]:
-        """Return the rules on our tables, none of which is ours: the table and the name."""
+        """Return the rules on tables of Holdfast, which makes none itself: the table and the name."""
         rows = connection.execute(
             "SELECT c.relname::text, r.rulename::text FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class"
             " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relkind IN ('r', 'p', 'v')"
@@ -212,7 +212,7 @@ class PostgresSchema(Store[LedgerConnection]):
         return [partition.name for partition in partitions(connection, self.schema)] or [FIRST]
 
     def require_present(self, connection: Any, epoch: int) -> None:
-        # What is written before the new epoch begins would sort among sealed rows, and never be sealed.
+        # A row that is written before the new epoch begins would sort among sealed rows, and never be sealed.
         sealed = "SELECT max(last_xid) FROM holdfast_seals WHERE epoch = %s"
         [[last, next_xid]] = connection.execute(
             f"SELECT ({sealed}), pg_snapshot_xmax(pg_current_snapshot())::text::bigint", (epoch,)

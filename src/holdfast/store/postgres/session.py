@@ -1,4 +1,4 @@
-"""What a session of the ledger needs, whatever a role, a database or a pooler has set for it.
+"""Sets what a session of the ledger needs, regardless of the settings of a role, a database or a pooler.
 
 A transaction pooler (PgBouncer with pool_mode=transaction, and others) gives each transaction another session of the
 server. What is set for a session would then be missing in the next transaction, and be found by another client.
@@ -53,7 +53,7 @@ _NEEDED = {
 }
 _SET = "SELECT " + ", ".join(f"set_config('{name}', '{value}', %(local)s)" for name, value in _NEEDED.items())
 _SET += ", set_config('search_path', pg_catalog.quote_ident(%(schema)s), %(local)s)"
-# A caller may ask for a session that only reads, in the options of the URL; the default of a role is no such request.
+# The options of the URL may request a session that only reads; the default of a role is no such request.
 _READ_ONLY = "default_transaction_read_only"
 _SET += f", set_config('{_READ_ONLY}', coalesce(%(read_only)s, current_setting('{_READ_ONLY}')), %(local)s)"
 # A lock of a user's table may delay one effect; it must not stop the ledger.
@@ -69,7 +69,7 @@ class DatabaseIdentity(NamedTuple):
 
 
 class SessionFacts(NamedTuple):
-    """What a new connection says about its server."""
+    """The facts about a server that a new connection reads."""
 
     pooled: bool  # the server's process is not the one that the connection names: a pooler is between them
     synchronous_commit: str
@@ -202,7 +202,7 @@ class NoWatch(Watch):
 
 
 def say_pooled() -> None:
-    """Log that the ledger is behind a pooler, and what it does without."""
+    """Log that the ledger is behind a pooler, and which parts of a session it does not use."""
     logger.warning(
         "the ledger is behind a connection pooler (such as PgBouncer): it prepares no statements, sets what it needs in"
         " each transaction, and does not LISTEN, so idle workers find new work by polling once a second."

@@ -75,7 +75,7 @@ class PostgresStore(PostgresSchema):
 
     def __init__(self, url: str, clock: Clock | None = None, *, schema: str = "public") -> None:
         super().__init__(url, clock, schema)
-        self.pooled = False  # a pooler is between this process and the server, and may exchange the session
+        self.pooled = False  # a pooler is between this process and the server, and may change the session
         self._keeps_sessions: bool | None = None  # whether that pooler is in session mode; None: not known yet
         self._statements = _qualified_statements(self._prefix())
         self._server_time: tuple[datetime, float] | None = None

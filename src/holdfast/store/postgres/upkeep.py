@@ -70,11 +70,11 @@ class PostgresUpkeep(Upkeep):
             {"schema": self.store.schema},
         )
         found = [*cast("list[tuple[str, str]]", rows.fetchall()), *lost(connection, self.store.schema)]
-        named = {subject for subject, _ in found}  # the definition of a constraint says, too, that it is not validated
+        named = {subject for subject, _ in found}  # the definition of a constraint, too, says that it is not validated
         return [*found, *(each for each in altered(self.store, connection) if each[0] not in named)]
 
     def begin_numbers(self, connection: Any, table: str) -> None:
-        # What `setval` does is undone by no rollback; but what it does to a sequence that was altered before it is.
+        # A rollback does not undo `setval`, unless the transaction has altered the sequence before.
         names = connection.execute(
             "SELECT s.oid::regclass::text FROM pg_class s JOIN pg_depend d ON d.classid = 'pg_class'::regclass"
             " AND d.objid = s.oid AND d.deptype IN ('a', 'i') JOIN pg_class t ON t.oid = d.refobjid"

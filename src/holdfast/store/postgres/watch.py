@@ -1,7 +1,7 @@
-"""Noticing that another process has committed work to PostgreSQL: LISTEN. Who commits it notifies: see `connection`.
+"""Notices by LISTEN that another process has committed work to PostgreSQL; that process sends NOTIFY (`connection`).
 
 Invariants: the watch has a connection of its own and takes a new one when it loses it; each new connection counts as a
-change, because what was announced meanwhile is lost; it never gives up while it is open.
+change, because notifications were lost meanwhile; it never gives up while it is open.
 """
 
 import time

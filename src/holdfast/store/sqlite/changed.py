@@ -1,4 +1,4 @@
-"""What is wrong with the files of a ledger that are not as they were opened.
+"""Reports how the files of a ledger differ from those that were opened.
 
 Invariants: nothing is changed on disk; a second name that a new ledger has for a moment is waited for when it is
 opened; a log that grows is only warned of.

@@ -1,11 +1,11 @@
-"""What happens to a SQLite file that is open while its process forks.
+"""Closes the SQLite files of a process while it forks.
 
-SQLite keeps account of its locks in memory, for each file. A forked child inherits the account but not the locks. If it
-opened the file again it would hold no lock that others can see: when the last of them closes the file, it removes the
-log that the child goes on writing to, and what the child has acknowledged is lost.
+SQLite records its locks in memory, for each file. A forked child inherits this record but not the locks. If it opened
+the file again it would hold no lock that other processes can see: when the last of them closes the file, it removes the
+log that the child goes on writing to, and work that the child has acknowledged is lost.
 
-Invariants: while a process forks its stores have no connection open, so that a child begins with a clean account; a
-file that is open all the same, because a transaction would not end or because it is the user's own connection, is
+Invariants: while a process forks its stores have no connection open, so that a child begins with an empty record; a
+file that is open all the same, because a transaction did not end or because the connection is the user's own, is
 refused to the child as long as it stays open there.
 """
 

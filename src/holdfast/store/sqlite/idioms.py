@@ -1,4 +1,4 @@
-"""What differs by one word in the shared statements, on SQLite."""
+"""The words by which the shared statements differ on SQLite."""
 
 IDIOMS = {
     "now": ":now", "greatest": "max", "each": "json_each", "ordered": "CROSS", "number": "value", "at_text": "g.at",

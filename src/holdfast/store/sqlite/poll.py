@@ -1,4 +1,4 @@
-"""Noticing that another process writes to a SQLite file, on a system without inotify.
+"""Notices that another process writes to a SQLite file, on a system without inotify.
 
 Invariants: the watch opens no file, because closing one would drop the locks that SQLite has in this process.
 """

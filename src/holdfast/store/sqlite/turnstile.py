@@ -6,8 +6,8 @@ turn.
 
 Invariants: at most one holder at a time, across threads and processes; the kernel releases both locks when a process
 ends, even if it was killed or has forked a child; an exception from a signal handler, at any moment, leaves no lock
-behind; a thread that holds or awaits a turn gets no second one, as a signal handler would want; a process that does
-not use these locks (a shell) still has to wait for the lock of SQLite itself.
+behind; a thread that holds or awaits a turn gets no second one, so a signal handler that writes is refused; a process
+that does not use these locks (a shell) still has to wait for the lock of SQLite itself.
 """
 
 import fcntl

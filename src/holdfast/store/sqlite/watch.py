@@ -1,7 +1,7 @@
-"""Noticing that another process writes to a SQLite file.
+"""Notices that another process writes to a SQLite file.
 
 A commit appends to the write-ahead log, and Linux reports that by inotify. The report comes before the commit is
-durable and visible: who then begins to write waits for the commit's end, and sees it.
+durable and visible: a process that then begins to write waits for the end of the commit, and sees it.
 
 Invariants: the watch opens no file, because closing one would drop the locks that SQLite has in this process; without
 inotify it looks at the log's size and time every few milliseconds; a commit of this process is noticed too.

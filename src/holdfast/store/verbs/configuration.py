@@ -28,7 +28,7 @@ class ConfigurationReads(Verbs):
         return self._one(_read_setting, "get_setting", kind=kind, name=name)
 
     def history(self, kind: str, name: str, *, limit: int = 100) -> list[Setting]:
-        """Return the values that a setting has had, newest first."""
+        """Return all values of a setting, newest first."""
         return self._all(_read_setting, "setting_history", kind=kind, name=name, n=limit)
 
 

@@ -1,10 +1,10 @@
-"""Queues that park what is submitted beyond their depth: how many jobs wait in one, and what a submit finds.
+"""Queues that park the jobs submitted beyond their depth: how many jobs wait in one, and how many more may.
 
-A parked job is recorded like any other; no claim sees it. Claims and sweeps let it go (`store.verbs.slots`), as they do
+A parked job is recorded like any other; no claim sees it. Claims and sweeps unpark it (`store.verbs.slots`), as they do
 for other limits. A ledger in which no queue parks does not import this module.
 
 Invariants: one transaction at a time looks at the depth of a queue that parks, so a submit never exceeds it; jobs are
-let go by priority, then by time, then in the order of their submits; work that was accepted before is never parked.
+unparked by priority, then by time, then in the order of their submits; work that was accepted before is never parked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DepthWrites(SlotWrites):
     """Parks new work."""
 
     def room(self, queues: Iterable[str]) -> dict[str, int]:
-        """Let parked jobs of these queues go, as many as may wait; return how many more may, of the queues that park.
+        """Unpark as many jobs of these queues as may wait; return how many more may wait in each queue that parks.
 
         Until this transaction ends, no other one looks at the depth of a queue that parks.
         """
@@ -52,7 +52,7 @@ class DepthWrites(SlotWrites):
         return {name.removeprefix(DEPTH): known.left(name, rules[name]) for name in names}
 
     def park_beyond(self, room: dict[str, int], new: Sequence[tuple[int, Submission]]) -> None:
-        """Park those of some new jobs that there is no room for, in the order of their submits."""
+        """Park the new jobs for which there is no room, in the order of their submits."""
         left, rows = dict(room), []
         for job_id, submission in new:
             if submission.queue in left and not submission.by_engine:

@@ -1,4 +1,4 @@
-"""Verbs of erasures: the personal data of a job leave the ledger; its digests, its history and the use of its key stay.
+"""Verbs of erasures: they remove the personal data of a job; its digests, its history and the use of its key stay.
 
 Invariants: an erasure is written under an open maintenance door, with the grant that the same move has consumed; a key
 that was erased is in use for life, known by a hash with a secret of the ledger; while an erasure is being written, no
@@ -61,7 +61,7 @@ def record(transaction: Transaction, job: Job, *, actor: str, reason: str, grant
 
 
 def erase(transaction: Transaction, job_id: int) -> None:
-    """Remove what was submitted with a job and what came of it; needs an open maintenance door and `lock_calls`.
+    """Remove the data that were submitted with a job and its results; needs an open maintenance door and `lock_calls`.
 
     Payload, key, result, error messages, progress notes, checkpoints and tracebacks are removed.
     """
@@ -78,7 +78,7 @@ def lock_calls(transaction: Transaction) -> None:
 
 
 def key_hash(secret: str, client: str, key: str) -> str:
-    """Return what an erased key is known by."""
+    """Return the hash by which an erased key is known."""
     return hmac.new(bytes.fromhex(secret), f"{client}\n{key}".encode(), "sha256").hexdigest()
 
 

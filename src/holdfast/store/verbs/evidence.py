@@ -1,7 +1,7 @@
-"""The evidence that `check` judges: records with their histories, read as they stand, whatever they say.
+"""The evidence that `check` judges: records with their histories, read as they are stored, valid or not.
 
-Invariants: everything of one page comes from one snapshot; a column that does not hold what its record wants is named
-in `unreadable` and never raises; memory is that of one page, whatever the size of the ledger.
+Invariants: everything of one page comes from one snapshot; a column with a value that its record cannot have is named
+in `unreadable`, and is no error; memory is that of one page, whatever the size of the ledger.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ class Evidence:
     # -- the whole ledger ---------------------------------------------------------------------------------------------
 
     def overdue(self, before: datetime, n: int) -> list[tuple[Any, ...]]:
-        """Return open executions whose lease ran out before a time: id, job, owner, end of the lease."""
+        """Return open executions whose lease expired before a time: id, job, owner, end of the lease."""
         rows = self.reading.run("overdue_leases", before=self._store.stored(before), n=n)
         return [(*row[:3], self._store.moment(row[3])) for row in rows]
 
     def last_maintenance(self) -> int:
-        """Return where the journal last tells of a maintenance; 0 if it does nowhere."""
+        """Return the number of the last journal row of a maintenance; 0 if there is none."""
         [[seq]] = self.reading.run("last_maintenance")
         return seq or 0
 
@@ -122,18 +122,18 @@ class Evidence:
         }
 
     def maintenance_named(self, ids: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
-        """Return where the journal tells of those of the given acts of maintenance that it knows: first and last."""
+        """Return the first and the last journal row of those of the given acts of maintenance that have rows."""
         return {
             number: (first, last)
             for number, first, last in self.reading.run("maintenance_named", rows=encoded(sorted(ids)))
         }
 
     def meta(self) -> dict[str, str]:
-        """Return the ledger's settings."""
-        return dict(self.reading.settings.read())  # as they stand, whatever they say
+        """Return the ledger's settings as they are stored, valid or not."""
+        return dict(self.reading.settings.read())
 
     def drift(self) -> list[str]:
-        """Return what the ledger enforces otherwise than this Holdfast would."""
+        """Return the names of triggers, functions, indexes and machines that differ from this version of Holdfast."""
         found = drift(self._store, self.reading.connection)
         # Inside a transaction that writes, an open door is its own.
         return [name for name in found if name != DOOR_OPEN or not isinstance(self.reading, Transaction)]
@@ -274,7 +274,7 @@ class Evidence:
 
     @cached_property
     def archived_until(self) -> Key | None:
-        """Where the last archive ends, if there is one: rows up to there may stand until their partition is dropped."""
+        """The end of the last archive, if there is one: rows up to it may stay until their partition is dropped."""
         rows = self.reading.run("archived_until")
         return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
 
@@ -285,7 +285,7 @@ _PAGES = {guarded.machine.name: f"{guarded.table.removeprefix(PREFIX)}_to_check"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Reading what may not be readable
+# Reading rows that may be damaged
 
 
 @cache  # made when the first row is read: a command that reads none does not wait for it
@@ -303,9 +303,9 @@ def _columns(record: type[msgspec.Struct]) -> tuple[list[str], list[tuple[Any, b
 def _reader(
     record: type[_Record],
 ) -> Callable[[Sequence[Any], Callable[[Any], datetime]], tuple[_Record, tuple[str, ...]]]:
-    """Return what turns a row into a record, and names the columns that hold what the record cannot."""
+    """Return a function that turns a row into a record, and names the columns whose value the record cannot have."""
 
-    @cache  # most rows are of a few shapes
+    @cache  # most rows have one of a few shapes
     def plan(shape: tuple[type, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
         """Return which columns of such a row are times and flags, and which do not fit."""
         names, wanted, members = _columns(record)
@@ -343,7 +343,7 @@ def _moment_or_none(value: Any, moment: Callable[[Any], datetime]) -> Any:
         found = moment(value)
     except (TypeError, ValueError):
         return None
-    return found if found.tzinfo is not None else None  # without a zone it can be compared with nothing
+    return found if found.tzinfo is not None else None  # a time without a zone cannot be compared
 
 
 _read_job = _reader(Job)

@@ -3,7 +3,7 @@
 Invariants: of the jobs that are submitted under one scope, at most one is active, or was submitted within the window,
 whatever number of transactions submit at once: each locks the row of the scope before it looks at the scope's job; a
 job whose deadline has passed is never claimed; a job that waits for others is parked in the transaction that submits
-it, and is let go once; what it waits for never leads back to it.
+it, and is unparked once; the jobs that it waits for never wait for it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Place = tuple[int, int]  # a wait and one of its parents
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a submission says besides its call: its scope if it is unique, its deadline, and what it waits for."""
+    """The part of a submission besides its call: its scope if it is unique, its deadline, and what it waits for."""
 
     scope: str | None = None
     window_s: float | None = None  # the scope is taken for so long; None: until its job has ended
@@ -128,7 +128,7 @@ class FlowReads(Verbs):
 
 
 class FlowWrites(FlowReads, WritingVerbs):
-    """Submits what is more than plain, ends what is late, and lets go what has waited."""
+    """Submits jobs with a scope, a deadline or a wait, ends jobs after their deadline, and unparks jobs."""
 
     def submit(self, submissions: Sequence[Submission], *, actor: str | None, reason: str | None) -> list[Admission]:
         """Record jobs as `JobWrites.submit` does; return the active job of a scope in place of another one.

@@ -1,7 +1,7 @@
 """The gate of a submit: limits on the depth of queues, and erased keys, in ledgers that have any.
 
-The statements of a plain submit insert nothing while a queue has a limit or a key was erased. What they left out comes
-here. So a ledger that uses neither pays for two looks at empty tables.
+The statements of a plain submit insert nothing while a queue has a limit or a key was erased; this module then decides
+about the submissions. A ledger that uses neither pays for two looks at empty tables.
 
 Invariants: a submit under a key that exists, erased or not, is answered with its job, however full the queue is; a
 follow-up is never refused or parked, because the job that stages it could not end; a refused submit writes nothing.

@@ -55,18 +55,18 @@ class History(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def whole(self) -> bool:
-        """Tell whether nothing was archived, or given up as lost."""
+        """Return whether no row was archived, or given up by a repair."""
         return self.history_from == 1
 
 
 class Permit(msgspec.Struct, frozen=True, gc=False):
-    """What became of a grant that a journal row names."""
+    """A grant that a journal row names: its act, its target and its last move."""
 
     action: str
     target: str
     event: str  # the last one
     move_id: str
-    of_a_run: bool  # a run of a procedure goes by it, and what that makes does too
+    of_a_run: bool  # a run of a procedure has consumed it, and makes values under it
 
 
 class Signature(NamedTuple):
@@ -99,12 +99,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def executions(self) -> list[Execution]:
-        """Return the attempts that are still on record, first attempt first."""
+        """Return the attempts that are stored, first attempt first."""
         return [tried.execution for tried in self.tried]
 
 
 Read = tuple[Entry, tuple[str, ...]]
-"""An edge, and those of its columns that hold what the journal never holds."""
+"""An edge, and those of its columns that have a value which Holdfast never writes."""
 
 
 def number_or_0(value: object) -> int:

@@ -1,4 +1,4 @@
-"""Verbs of limits: set them, and read who holds and who waits.
+"""Verbs of limits: set them, and read which jobs hold slots and which wait.
 
 Invariants: a limit that was set, changed or removed counts for the jobs that wait and run now too.
 """
@@ -18,7 +18,7 @@ DECLARED = "declared by the program"
 
 
 class LimitReads(SlotReads):
-    """Reads limits, and who holds and who waits."""
+    """Reads limits, and which jobs hold slots and which wait."""
 
     def waiting(self, n: int = 1000) -> list[tuple[str, str, int]]:
         """Return how many jobs wait for which bucket, as (bucket, queue, jobs), the longest first."""
@@ -30,7 +30,7 @@ class LimitReads(SlotReads):
         return (rows[0][0], rows[0][1]) if rows else (None, None)
 
     def holders(self, bucket: str, n: int = 10) -> list[tuple[int, int, str]]:
-        """Return who holds a bucket's slots: (slot, job_id, worker)."""
+        """Return the slots of a bucket that are held: (slot, job_id, worker)."""
         return [(slot, job_id, owner) for slot, job_id, owner, _ in self._run("slots_of_bucket", bucket=bucket, n=n)]
 
     def leaked(self, n: int) -> list[tuple[str, int, int]]:
@@ -92,7 +92,7 @@ class LimitWrites(LimitReads, SlotWrites):
         known = Room(rules, now)
         self._learn(known, set(), {bucket})
         before = known.tokens_of(bucket, rule)
-        # One token when the time has come: what was refused before may be refused again.
+        # One token at that time, not more: a request that was refused before may be refused again.
         until = max(before.at, now + timedelta(seconds=seconds))
         known.know((), [(bucket, min(1.0, rule.burst_max), until)])
         self._keep_tokens(known, rules, [bucket])

@@ -1,4 +1,4 @@
-"""Verbs of lists: what people look at, page by page: jobs, stalled attempts, what each worker holds.
+"""Verbs of lists that people read page by page: jobs, stalled attempts, the attempts that each worker holds.
 
 Invariants: nothing here writes; a page is found by an index, however many jobs are in other states.
 """
@@ -21,7 +21,7 @@ FEW_WAITING = 20_000  # up to this number all pending jobs are sorted for a page
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Since when a queue gives out no work, by whom, and why."""
+    """The pause of a queue: since when, by whom, and why."""
 
     at: datetime
     by: str | None
@@ -126,7 +126,7 @@ class ListReads(Verbs):
         return {queue: self._store.moment(at) for queue, at in rows}
 
     def workers(self) -> list[WorkerRow]:
-        """Return the workers that have ever said hello, oldest first."""
+        """Return all workers that are registered, stopped ones too, oldest first."""
         moment = self._store.moment
         return [
             WorkerRow(

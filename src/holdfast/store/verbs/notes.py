@@ -1,4 +1,4 @@
-"""Verbs of what is noted on the attempt that runs: its progress, its checkpoints, and a request to cancel it.
+"""Verbs of notes on a running attempt: its progress, its checkpoints, and a request to cancel it.
 
 Invariants: progress and checkpoints are written only under a live lease; a request to cancel is made once.
 """

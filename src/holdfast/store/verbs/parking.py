@@ -1,7 +1,7 @@
-"""Verbs of parked jobs: pending jobs that no claim sees until what holds them back is gone.
+"""Verbs of parked jobs: pending jobs that no claim sees until a cause ends: a limit, other jobs, or the depth.
 
 Invariants: only a pending job is parked, and for one cause; parking is no move, so it has no version and no journal
-row; a job is let go only by the cause for which it was parked.
+row; a job is unparked only by the cause for which it was parked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Cause = Literal["limit", "after", "depth"]
 
 
 class ParkingWrites(WritingVerbs):
-    """Parks jobs and lets them go."""
+    """Parks and unparks jobs."""
 
     def park(self, job_ids: Iterable[int], cause: Cause, bucket: str | None = None) -> set[int]:
         """Park pending jobs that are not parked; return the ids of those that are parked now by this call."""
@@ -24,7 +24,7 @@ class ParkingWrites(WritingVerbs):
         return {job_id for (job_id,) in self._run("park_jobs", rows=rows, parked=cause)}
 
     def let_go(self, job_ids: Iterable[int], cause: Cause) -> set[int]:
-        """Let jobs go that are parked for this cause, and announce their queues; return their ids."""
+        """Unpark jobs that are parked for this cause, and announce their queues; return their ids."""
         found = self._run("unpark_jobs", rows=encoded(sorted(set(job_ids))), parked=cause)
         self._session.queues_to_announce.update(queue for _, queue in found)
         return {job_id for job_id, _ in found}

@@ -1,4 +1,4 @@
-"""Verbs of queues: which are paused, how many jobs may wait in one, and who has changed that.
+"""Verbs of queues: which are paused, how many jobs may wait in one, and the changes of these settings.
 
 The claim and the submit read `holdfast_queues`. Each change is a setting too, so that it has a journal row.
 

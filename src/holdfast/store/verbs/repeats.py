@@ -22,8 +22,8 @@ def admissions(
 ) -> list[Admission]:
     """Return the admission of each submission, given with its digest; raise IdempotencyConflictError for other work.
 
-    What has no job under its key was left out for the gate of the ledger, which decides; `born` are the values that all
-    rows of an insert share.
+    The gate of the ledger decides about a submission without a job under its key; `born` are the values that all rows
+    of an insert share.
     """
     keyed = [(submission.client, submission.key) for submission, _ in rest if submission.key is not None]
     existing = jobs.by_key(keyed) if keyed else {}

@@ -57,7 +57,7 @@ class Holder(NamedTuple):
 
 
 class BlockAge(NamedTuple):
-    """How many rows of a block are younger than allowed, and how many are not about maintenance."""
+    """How many rows of a block are younger than allowed, and how many rows are not about maintenance."""
 
     young: int
     telling: int

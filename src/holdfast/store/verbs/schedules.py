@@ -16,7 +16,7 @@ from holdfast.store.verbs.base import Verbs, WritingVerbs
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """What became of a tick: `fired` with its job, `missed`, or `overlapped` by a job that had not ended."""
+    """A tick and its outcome: `fired` with its job, `missed`, or `overlapped` by a job that has not ended."""
 
     schedule: str
     tick_at: datetime
@@ -46,7 +46,7 @@ class ScheduleReads(Verbs):
         return bool(self._run("any_schedule"))
 
     def last_ticks(self, schedules: Sequence[str]) -> dict[str, LastTick]:
-        """Return the last tick of each of these schedules, without those that never had one."""
+        """Return the last tick of each of these schedules that has one."""
         return {tick.schedule: tick for tick in self._all(_read_last, "last_ticks", rows=encoded(list(schedules)))}
 
     def ticks(self, schedule: str, *, limit: int = 100) -> list[Tick]:

@@ -1,4 +1,4 @@
-"""Verbs of slots: the claim of a ledger that has limits, the slots that it takes, and who gets them next.
+"""Verbs of slots: the claim of a ledger that has limits, the slots that it takes, and the jobs that get them next.
 
 A ledger without limits runs none of this. The plain claim gives out nothing while a limit is set, and the look for the
 next due job tells an idle worker of it, so that a process that has not heard of a limit cannot exceed it.
@@ -39,7 +39,7 @@ class SlotReads(Verbs):
         return _rules(self._run("limit_rules"))
 
     def next_due(self, due_at: datetime | None) -> datetime | None:
-        """Return when to look for work, if the next job that nothing holds back is due at this time."""
+        """Return when to look for work, given when the next job that is not parked is due."""
         [[wake_at, waiting]] = self._run("next_wake")
         times = [due_at, None if wake_at is None else self._store.moment(wake_at)]
         if waiting:
@@ -64,7 +64,7 @@ class SlotWrites(SlotReads, WritingVerbs):
     def claim(self, lease: Lease) -> list[Attempt]:
         """Lease up to n due jobs that are within their limits, and park those that are not."""
         now, queues = self._lock(), list(dict.fromkeys(lease.queues))
-        seen: list[list[Candidate]] = []  # what was read with the limits, if no job is let go meanwhile
+        seen: list[list[Candidate]] = []  # what was read with the limits, if no job is unparked meanwhile
         if self._store.fair or self._session.freed:
             rules = self.rules()
             self._admit(rules, now, self._session.freed)
@@ -131,7 +131,7 @@ class SlotWrites(SlotReads, WritingVerbs):
             if made.parked:
                 self._run("park_jobs", rows=encoded(sorted(made.parked.items())), parked="limit")
             self._keep_tokens(known, rules, {*made.tokens, *made.parked.values()})
-            # A parked job leaves room in its other buckets: those that wait for that room are let go.
+            # A parked job leaves room in its other buckets: jobs that wait for that room are unparked.
             admitted = self._admit(rules, now, {name for name in made.passed if not name.startswith(RATE)})
             if len(chosen) >= lease.n or not (made.parked or admitted):
                 break
@@ -186,12 +186,12 @@ class SlotWrites(SlotReads, WritingVerbs):
             self._session.freed.update(bucket for (bucket,) in rows)
 
     def admit(self) -> None:
-        """Let jobs go for the slots that this transaction has freed."""
+        """Unpark jobs for the slots that this transaction has freed."""
         now = self._lock()
         self._admit(self.rules(), now, self._session.freed)
 
     def _admit(self, rules: Rules, now: datetime, freed: set[str]) -> bool:
-        """Let parked jobs go, as many as there is room for in these buckets; return whether there were any."""
+        """Unpark as many jobs as there is room for in these buckets; return whether there were any."""
         if not freed:
             return False
         known = Room(rules, now)
@@ -213,7 +213,7 @@ class SlotWrites(SlotReads, WritingVerbs):
         return bool(found)
 
     def _wake(self, rules: Rules, now: datetime) -> bool:
-        """Let jobs go that wait for tokens which have come; return whether there were any."""
+        """Unpark jobs whose buckets have tokens again; return whether there were any."""
         if not any(rule.starts for rule in rules.values()):
             return False
         found = self._run("woken_buckets", at=self._store.stored(now), n=BUCKETS_A_SWEEP)
@@ -224,7 +224,7 @@ class SlotWrites(SlotReads, WritingVerbs):
     # -- repair -------------------------------------------------------------------------------------------------------
 
     def sweep(self, rules: Rules | None = None, now: datetime | None = None, *, whole: bool = False) -> None:
-        """Free slots of jobs that do not run, give slots to jobs that run without, and let jobs go for which is room.
+        """Free slots of jobs that do not run, give slots to jobs that run without one, and unpark jobs for free slots.
 
         It repairs what a crash or a change of a limit has left. It looks at some of the buckets that jobs wait for, and
         at others the next time; `whole` looks at all.

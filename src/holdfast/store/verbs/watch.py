@@ -48,7 +48,7 @@ class JobLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobFilters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of jobs is limited to; None does not limit it."""
+    """The filters of a list of jobs; None does not filter."""
 
     state: JobState | None = None
     operation: str | None = None
@@ -147,7 +147,7 @@ def job_lines(
 
 
 def _statement(reading: Reading, state: JobState | None) -> tuple[str, str | None]:
-    """Return the statement that lists jobs in a state, and the one that tells how far its window reaches."""
+    """Return the statement that lists jobs in a state, and the one that says how far its window reaches."""
     if state in RESTING:
         return "resting_lines", "resting_floor"
     if state is JobState.RUNNING:
@@ -259,5 +259,5 @@ def pauses(reading: Reading) -> dict[str, Pause]:
 
 
 def attempts_held(reading: Reading, *, limit: int = 1000) -> list[HeldAttempt]:
-    """Return the running jobs with their workers, the lease that expires first first."""
+    """Return the running jobs with their workers, by the time at which their lease expires."""
     return [_read_held(row, reading.store.moment) for row in reading.run("attempts_held", n=limit)]
