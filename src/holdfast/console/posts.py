@@ -28,7 +28,7 @@ from holdfast.console.forms import (
     number,
 )
 from holdfast.console.injected import Here
-from holdfast.console.pages.frame import shown
+from holdfast.console.pages.frame import live_of, shown
 from holdfast.console.render import base_of
 from holdfast.console.security.callers import Permission
 from holdfast.console.security.login import address_of
@@ -158,6 +158,7 @@ class LedgerActs(_Acts):
         grant_id = number(data.grant_id, "grant_id")
         act = many_act_of(data.act)
         done = many.perform(here, act, data.chosen(), reason=data.reason, grant_id=grant_id)
+        live_of(request).expire()
         return shown(request, "many_done.html", "/jobs", view=done)
 
     @post("/quarantine/release", sync_to_thread=True)
@@ -248,4 +249,5 @@ def _job(request: AnyRequest, job_id: int) -> Redirect:
 
 
 def _to(request: AnyRequest, *parts: str) -> Redirect:
+    live_of(request).expire()
     return Redirect("/".join([base_of(request), *(quote(part, safe="") for part in parts)]), status_code=303)

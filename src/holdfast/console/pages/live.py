@@ -98,6 +98,11 @@ class Live:
                 self._made_at = time.monotonic()
             return self._made
 
+    def expire(self) -> None:
+        """Read the ledger anew for the next page: a person who has acted sees what they did."""
+        with self._lock:
+            self._made_at = self._grouped_at = float("-inf")
+
     def _fresh_groups(self) -> FailedGroups:
         if self._groups is None or time.monotonic() - self._grouped_at >= SHARED_S:
             store = self._console.store

@@ -76,7 +76,7 @@ def confirm_switch(reading: Reading, name: str, act: str) -> Confirmation:
     if act == "throw":
         what = f"No job of {stops} starts" if stops else "What it names stops"
         return Confirmation(
-            title=f"Throw {name}",
+            title=f"Switch off {stops}" if stops else f"Throw {name}",
             subject=f"Switch {name}",
             says=f"{what} until it is lifted{'' if dev else ', which takes a grant'}. Running jobs continue.",
             facts=(f"{counted(held, 'job is', 'jobs are')} pending now.",) if stops else (),
@@ -92,7 +92,7 @@ def confirm_switch(reading: Reading, name: str, act: str) -> Confirmation:
         return wanted
     grant = active_grant(reading, Act.LIFT, TARGET + name)
     return Confirmation(
-        title=f"Lift {name}",
+        title=f"Let {stops} run again" if stops else f"Lift {name}",
         subject=f"Switch {name}",
         says=f"{counted(held, 'pending job', 'pending jobs')} may start at once." if stops else "It no longer stops.",
         facts=(under(grant),),

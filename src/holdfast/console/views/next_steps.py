@@ -34,7 +34,9 @@ def next_step(job: Job, finding: Finding) -> NextStep | None:
         return NextStep("Lift the switch…", path("/switches", str(finding.evidence["switch"]), "lift"), governed=True)
     if code is FindingCode.QUEUE_PAUSED:
         return NextStep("Resume the queue…", path("/queues", job.queue, "resume"), governed=True)
-    if code in (FindingCode.NO_WORKER, FindingCode.OPERATION_NOT_SERVED, FindingCode.OWNER_SILENT):
+    if code is FindingCode.OWNER_SILENT:
+        return NextStep("End the attempt…", f"/jobs/{job.job_id}/revoke")
+    if code in (FindingCode.NO_WORKER, FindingCode.OPERATION_NOT_SERVED):
         return NextStep("Workers", path("/workers", queue=job.queue))
     if code is FindingCode.LEASE_EXPIRED_UNSEEN:
         return NextStep("Recover…", "/recover")

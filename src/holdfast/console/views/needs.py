@@ -1,0 +1,319 @@
+"""What needs attention: findings with their cause and a link to the next step.
+
+Invariants: everything is read from the reading of the overview; a finding goes away when what it names is put right.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+import msgspec
+
+from holdfast.console.views.activity import RETRY_MINUTES, Activity, Alike
+from holdfast.console.views.failures import Group
+from holdfast.console.views.jobs import JobQuery
+from holdfast.console.views.links import job_list, path, replay_draft
+from holdfast.console.views.queues import Fleet, QueueRow, QueueStatus
+from holdfast.console.views.words import clock, number
+from holdfast.core.governed import Grant, ProcedureRun
+from holdfast.core.machines import JobState
+from holdfast.core.records import time_from
+from holdfast.core.spans import age, counted, span
+from holdfast.governance.switches import OPERATION
+from holdfast.scheduling.schedules import active
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.watch import attempts_held
+
+STILL = timedelta(minutes=10)  # a group that failed within this time still fails
+RETRIED_MANY = 30  # attempts of one operation that failed alike and are retried, within RETRY_MINUTES
+MANY = 10  # failed jobs of one group in the last hour that need attention
+ALIKE_SHOWN = 5  # operations and codes of quarantined jobs
+SAMPLE_MAX = 160  # characters of an error message
+SEAL_LATE = timedelta(minutes=5)
+TICK_LATE = timedelta(minutes=2)
+LATE_S = 60.0  # a due job that has waited for longer while all slots are taken needs attention
+
+
+class Weight(IntEnum):
+    """How decisive a finding is."""
+
+    STOPPED = 0  # work does not go on
+    FAILING = 1
+    HELD = 2  # a person stopped it
+    DECISION = 3  # a person has to decide
+    SLOW = 4
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A link with its words; a governed one leads to an act that needs a grant."""
+
+    words: str
+    href: str
+    governed: bool = False
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that needs attention: what, the cause, and where to go."""
+
+    weight: Weight
+    code: str
+    title: str
+    text: str
+    detail: str = ""
+    mono: str = ""
+    links: tuple[Link, ...] = ()
+
+    @property
+    def tone(self) -> str:
+        """Return the colour: failed for what does not work, attention for what waits for a person."""
+        return "failed" if self.weight <= Weight.FAILING else "attention"
+
+
+def needs_of(
+    reading: Reading, fleet: Fleet, queues: Sequence[QueueRow], groups: Sequence[Group], activity: Activity
+) -> Iterator[Need]:
+    """Yield what the jobs, workers, queues, switches, schedules and seals of a ledger need, in any order."""
+    yield from _of_queues(queues, fleet)
+    yield from _of_leases(reading.lists.lost_by_owner(fleet.now), fleet)
+    yield from _of_gone(reading, fleet)
+    yield from _of_groups(groups, fleet.now)
+    yield from _of_taken_out(reading, activity.taken_out(), fleet)
+    yield from _of_retries(activity.retries(), fleet)
+    yield from _of_switches(fleet)
+    yield from _of_schedules(reading, fleet.now)
+    yield from _of_seals(reading, fleet.now)
+
+
+def needs_of_people(drafts: Sequence[Grant], stopped: Sequence[ProcedureRun], now: datetime) -> Iterator[Need]:
+    """Yield what waits for a decision: grants and replays."""
+    yield from _of_grants(drafts, now)
+    yield from _of_stopped(stopped)
+
+
+def _of_queues(queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
+    for row in queues:
+        due = number(row.due) + (" or more" if row.due_more else "")
+        waited = "" if row.oldest_s is None else f" The oldest has waited for {span(row.oldest_s)}."
+        if row.status is QueueStatus.NO_WORKER:
+            last = max((w.seen_at for w in fleet.workers if row.name in w.queues), default=None)
+            seen = (
+                f"A worker of this queue was last seen at {clock(last, fleet.now)} ({age(last, fleet.now)})."
+                if last
+                else "No worker has ever served this queue."
+            )
+            yield Need(
+                weight=Weight.STOPPED,
+                code="no_worker",
+                title=f"{row.name} has no running worker.",
+                text=f"{due} {'job is' if row.due == 1 else 'jobs are'} due.{waited}",
+                detail=f"{seen} Nothing is lost: the jobs wait. Start one:",
+                mono=f"holdfast worker MODULE:LEDGER --queue {shlex.quote(row.name)}",
+                links=(Link("Workers", path("/workers", queue=row.name)), Link("Queue", path("/queues", row.name))),
+            )
+        elif row.status is QueueStatus.PAUSED and row.pause is not None:
+            yield Need(
+                weight=Weight.HELD,
+                code="queue_paused",
+                title=f"Queue {row.name} is paused",
+                text=f"by {row.pause.by}, {age(row.pause.at, fleet.now)}: “{row.pause.reason}”",
+                detail=f"{counted(row.counts[JobState.PENDING], 'job waits', 'jobs wait')} in it."
+                " Running jobs continue.",
+                links=(Link("Resume…", path("/queues", row.name, "resume"), governed=True),),
+            )
+        elif row.status is QueueStatus.FULL and row.oldest_s is not None and row.oldest_s > LATE_S:
+            yield Need(
+                weight=Weight.SLOW,
+                code="falls_behind",
+                title=f"{row.name} falls behind.",
+                text=f"All {row.slots} slots are taken and {due} jobs are due.{waited}",
+                detail=f"It does {row.rate:.0f} jobs a minute. More workers or slots would help.",
+                links=(Link("Queue", path("/queues", row.name)),),
+            )
+
+
+def _of_leases(lost: dict[str, datetime], fleet: Fleet) -> Iterator[Need]:
+    if lost and not fleet.alive:
+        owners = ", ".join(sorted(lost)[:3])
+        yield Need(
+            weight=Weight.STOPPED,
+            code="leases_expired",
+            title=f"Leases of {counted(len(lost), 'worker')} expired, and no worker runs to recover them.",
+            text="Their jobs stay running until a worker starts.",
+            detail="They can be recovered now. Held by",
+            mono=owners,
+            links=(Link("Recover…", "/recover"), Link("Workers", "/workers")),
+        )
+
+
+def _of_gone(reading: Reading, fleet: Fleet) -> Iterator[Need]:
+    """Yield workers that do not run and hold leases: no worker recovers those jobs before the leases expire."""
+    alive = {worker.worker_id for worker in fleet.alive}
+    gone = {worker.worker_id: worker for worker in fleet.workers if worker.worker_id not in alive}
+    if not gone or not fleet.total(JobState.RUNNING):
+        return
+    held = [one for one in attempts_held(reading) if one.owner in gone and one.lease_expires_at > fleet.now]
+    for owner in sorted({one.owner for one in held}):
+        own = [one for one in held if one.owner == owner]
+        what = "was lost" if gone[owner].stopped_at is None else "has stopped"
+        ends = f"Its last lease expires {age(max(one.lease_expires_at for one in own), fleet.now)}"
+        jobs = Link("Its jobs", path("/workers", queue=own[0].queue))
+        yield Need(
+            weight=Weight.STOPPED,
+            code="worker_gone",
+            title=f"A worker {what} and still holds {counted(len(own), 'job')}.",
+            text=f"{ends}; until then no other worker runs {'it' if len(own) == 1 else 'them'}.",
+            detail="If its process is gone, end the attempt now. Worker:",
+            mono=owner,
+            links=(
+                Link("End the attempt…", path("/jobs", str(own[0].job_id), "revoke")) if len(own) == 1 else jobs,
+                Link("Workers", "/workers"),
+            ),
+        )
+
+
+def _of_groups(groups: Sequence[Group], now: datetime) -> Iterator[Need]:
+    for group in groups:
+        if group.last_hour < MANY or now - group.last_at > STILL:
+            continue
+        where = group.queues[0] if len(group.queues) == 1 else f"{len(group.queues)} queues"
+        yield Need(
+            weight=Weight.FAILING,
+            code="failing",
+            title=f"{counted(group.jobs, 'job')} of {where} failed with the same error",
+            text=f"since {clock(group.first_at, now, parts='minutes')}, and they still do:"
+            f" {group.last_hour} in the last hour.",
+            detail=group.pattern,
+            mono=group.code,
+            links=(
+                Link("Look at the group", path("/failures", group.hash)),
+                Link("Prepare a replay", replay_draft(operation=group.operation, code=group.code)),
+            ),
+        )
+
+
+def _of_taken_out(reading: Reading, taken_out: Sequence[Alike], fleet: Fleet) -> Iterator[Need]:
+    for one in taken_out[:ALIKE_SHOWN]:
+        there = sum(c.n for c in fleet.counts if c.operation == one.operation and c.state is JobState.QUARANTINED)
+        if not there:
+            continue  # they were released or replayed since
+        many, n = one.n >= MANY, min(one.n, there)
+        jobs = job_list(operation=one.operation, code=one.code, state=JobState.QUARANTINED)
+        off = Link("Switch it off…", path("/switches", OPERATION + one.operation, "throw"))
+        yield Need(
+            weight=Weight.FAILING if many else Weight.DECISION,
+            code="taken_out",
+            title=f"{counted(n, 'job')} of {one.operation} went to quarantine",
+            text=f"in the last hour{' with the same error' if n > 1 else ''}."
+            f" {'It does not run until it is' if n == 1 else 'They do not run until they are'} released.",
+            detail=f"{_sample(reading, one, fleet.now)} Mend the cause, then release"
+            f" {'it' if n == 1 else 'them all from the list'}.",
+            mono=one.code,
+            links=(Link("Show the jobs" if n > 1 else "Show the job", jobs), *((off,) if many else ())),
+        )
+
+
+def _sample(reading: Reading, one: Alike, now: datetime) -> str:
+    """Return what the newest of these jobs says, as a sentence in quotes; nothing if it is not found at once."""
+    query = JobQuery(state=JobState.QUARANTINED, operation=one.operation, code=one.code)
+    for line in query.selection(now).page(reading, before=None, limit=1).lines:
+        message = " ".join((line.last_error_message or "").split())
+        return f"“{message if len(message) <= SAMPLE_MAX else message[:SAMPLE_MAX] + '…'}”." if message else ""
+    return ""
+
+
+def _of_retries(retries: Sequence[Alike], fleet: Fleet) -> Iterator[Need]:
+    for one in retries:
+        if one.n < RETRIED_MANY or OPERATION + one.operation in fleet.switches or fleet.pauses.keys() >= {*one.queues}:
+            continue  # or a person has stopped it: that is a finding of its own
+        yield Need(
+            weight=Weight.FAILING,
+            code="retrying",
+            title=f"{one.operation} fails and is retried:",
+            text=f"{counted(one.n, 'attempt')} in the last {RETRY_MINUTES} minutes ended with the same error.",
+            detail="Its jobs run again until their attempts are used. If the cause lasts, stop it for now.",
+            mono=one.code,
+            links=(
+                Link("Show the jobs", job_list(operation=one.operation, code=one.code, state=JobState.PENDING)),
+                *(Link(f"Pause {queue}…", path("/queues", queue, "pause")) for queue in one.queues[:2]),
+                Link("Switch it off…", path("/switches", OPERATION + one.operation, "throw")),
+            ),
+        )
+
+
+def _of_switches(fleet: Fleet) -> Iterator[Need]:
+    for name, switch in sorted(fleet.switches.items()):
+        stops = name.removeprefix(OPERATION) if name.startswith(OPERATION) else None
+        held = sum(c.n for c in fleet.counts if c.operation == stops and c.state is JobState.PENDING)
+        yield Need(
+            weight=Weight.HELD,
+            code="switch_on",
+            title=f"{stops or name} is switched off" if stops else f"The switch {name} is on",
+            text=f"by {switch.thrown_by}, {age(switch.created_at, fleet.now)}: “{switch.reason}”",
+            detail=f"{counted(held, 'pending job stays', 'pending jobs stay')} as they are." if stops else "",
+            links=(
+                *((Link("Show the jobs", job_list(operation=stops, state=JobState.PENDING)),) if stops else ()),
+                Link("Lift…", path("/switches", name, "lift"), governed=True),
+            ),
+        )
+
+
+def _of_grants(drafts: Sequence[Grant], now: datetime) -> Iterator[Need]:
+    if drafts:
+        first = min(grant.expires_at for grant in drafts)
+        shown = " · ".join(f"{g.grant_id}: {g.action} of {g.target} by {g.requested_by}" for g in drafts[:3])
+        yield Need(
+            weight=Weight.DECISION,
+            code="grants_wait",
+            title=f"{counted(len(drafts), 'grant waits', 'grants wait')} for an approver.",
+            text=f"The first expires {age(first, now)}.",
+            detail=shown,
+            links=(Link("Grants", "/grants"),),
+        )
+
+
+def _of_stopped(runs: Sequence[ProcedureRun]) -> Iterator[Need]:
+    for run in runs:
+        yield Need(
+            weight=Weight.DECISION,
+            code="replay_stopped",
+            title=f"Replay {run.idempotency_root} has stopped:",
+            text=f"{run.stop_state or 'no reason given'}. It can be continued after its last batch.",
+            detail=run.failure or "",
+            links=(Link("Replay", path("/replays", run.idempotency_root)),),
+        )
+
+
+def _of_schedules(reading: Reading, now: datetime) -> Iterator[Need]:
+    found = active(reading)
+    last = reading.schedules.last_ticks([one.name for one in found])
+    for one in found:
+        since = last[one.name].tick_at if one.name in last else one.setting.created_at
+        missed = None if one.schedule.paused else one.schedule.times.next_after(since)
+        if missed is not None and missed < now - TICK_LATE:
+            yield Need(
+                weight=Weight.SLOW,
+                code="schedule_late",
+                title=f"The schedule {one.name} is late.",
+                text=f"Its tick of {clock(missed, now, parts='minutes')} has not fired ({age(missed, now)}).",
+                detail="A running worker fires ticks; see whether one runs.",
+                links=(Link("Schedules", "/schedules"), Link("Workers", "/workers")),
+            )
+
+
+def _of_seals(reading: Reading, now: datetime) -> Iterator[Need]:
+    seal = reading.seals.last()
+    if seal is None or now - time_from(seal.sealed_at) < SEAL_LATE or reading.seals.next_row(seal.high_seq) is None:
+        return
+    at = time_from(seal.sealed_at)
+    yield Need(
+        weight=Weight.SLOW,
+        code="seal_late",
+        title="The journal has entries that are not sealed.",
+        text=f"The last seal, {seal.seal_id}, was made at {clock(at, now)} ({age(at, now)}).",
+        detail="A running worker seals every minute. To seal now:",
+        mono="holdfast audit head",
+        links=(Link("Checks", "/checks"),),
+    )
