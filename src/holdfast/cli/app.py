@@ -22,7 +22,7 @@ INTERRUPTED = 130
 
 
 class Command(NamedTuple):
-    """One line of the help, and the `module:name` of the function or group of commands."""
+    """One line of the help, and the `module:name` of the function or group of commands, below holdfast.cli."""
 
     panel: str
     target: str
@@ -30,109 +30,67 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "init": Command("The ledger", "holdfast.cli.commands.init:init", "Create a ledger, or report the one that exists."),
-    "migrate": Command(
-        "The ledger", "holdfast.cli.commands.migrate:migrate", "Upgrade a ledger to this version of Holdfast."
-    ),
-    "machines": Command("The ledger", "holdfast.cli.commands.machines:machines", "Draw the state machines."),
-    "submit": Command("Work", "holdfast.cli.commands.submit:submit", "Submit a job."),
-    "jobs": Command("Work", "holdfast.cli.commands.jobs:jobs", "List jobs, newest first."),
-    "show": Command("Work", "holdfast.cli.commands.job:show", "Show one job with its payload, attempts and history."),
+    "init": Command("The ledger", "commands.init:init", "Create a ledger, or report the one that exists."),
+    "migrate": Command("The ledger", "commands.migrate:migrate", "Upgrade a ledger to this version of Holdfast."),
+    "machines": Command("The ledger", "commands.machines:machines", "Draw the state machines."),
+    "submit": Command("Work", "commands.submit:submit", "Submit a job."),
+    "jobs": Command("Work", "commands.jobs:jobs", "List jobs, newest first."),
+    "show": Command("Work", "commands.job:show", "Show one job with its payload, attempts and history."),
     "explain": Command(
-        "Work", "holdfast.cli.commands.explain:explain", "Explain why a job is not running, and print the next command."
+        "Work", "commands.explain:explain", "Explain why a job is not running, and print the next command."
     ),
-    "worker": Command("Work", "holdfast.cli.commands.worker:worker", "Run a worker until it is stopped."),
+    "worker": Command("Work", "commands.worker:worker", "Run a worker until it is stopped."),
     "simulate": Command(
-        "Work", "holdfast.cli.commands.simulate:simulate", "Run the handlers of an application under random faults."
+        "Work", "commands.simulate:simulate", "Run the handlers of an application under random faults."
     ),
-    "cancel": Command(
-        "Operate", "holdfast.cli.commands.job:cancel", "Cancel a job; a running job receives a request to stop."
-    ),
-    "revoke": Command(
-        "Operate", "holdfast.cli.commands.job:revoke", "End an attempt that hangs, although its lease is valid."
-    ),
-    "retry": Command("Operate", "holdfast.cli.commands.job:retry", "Retry a failed job if it has attempts left."),
-    "pause": Command("Operate", "holdfast.cli.commands.queue:pause", "Pause a queue; jobs that are running continue."),
-    "resume": Command("Operate", "holdfast.cli.commands.queue:resume", "Resume a paused queue."),
-    "limit": Command("Operate", "holdfast.cli.commands.queue:limit", "Limit how many jobs may wait in a queue."),
-    "erase": Command("Govern", "holdfast.cli.commands.erase:erase", "Erase the personal data of a job, under a grant."),
-    "queues": Command(
-        "Operate",
-        "holdfast.cli.commands.queues:queues",
-        "List the queues, and limit them.",
-    ),
+    "cancel": Command("Operate", "commands.job:cancel", "Cancel a job; a running job receives a request to stop."),
+    "revoke": Command("Operate", "commands.job:revoke", "End an attempt that hangs, although its lease is valid."),
+    "retry": Command("Operate", "commands.job:retry", "Retry a failed job if it has attempts left."),
+    "pause": Command("Operate", "commands.queue:pause", "Pause a queue; jobs that are running continue."),
+    "resume": Command("Operate", "commands.queue:resume", "Resume a paused queue."),
+    "limit": Command("Operate", "commands.queue:limit", "Limit how many jobs may wait in a queue."),
+    "erase": Command("Govern", "commands.erase:erase", "Erase the personal data of a job, under a grant."),
+    "queues": Command("Operate", "commands.queues:queues", "List the queues, and limit them."),
     "workers": Command(
-        "Operate",
-        "holdfast.cli.commands.queues:workers",
-        "List the workers that run, with their queues and operations.",
+        "Operate", "commands.queues:workers", "List the workers that run, with their queues and operations."
     ),
-    "metrics": Command(
-        "Operate", "holdfast.cli.commands.metrics:metrics", "Print the state of a ledger for Prometheus."
-    ),
-    "batches": Command("Work", "holdfast.cli.commands.batches:batches", "See how far batches of jobs are."),
+    "metrics": Command("Operate", "commands.metrics:metrics", "Print the state of a ledger for Prometheus."),
+    "batches": Command("Work", "commands.batches:batches", "See how far batches of jobs are."),
     "status": Command(
-        "Operate",
-        "holdfast.cli.commands.status:status",
-        "Show queues, workers, throughput and the ledger in one report.",
+        "Operate", "commands.status:status", "Show queues, workers, throughput and the ledger in one report."
     ),
-    "health": Command("Operate", "holdfast.cli.commands.status:health", "Check whether a ledger is healthy."),
-    "top": Command("Operate", "holdfast.cli.commands.status:top", "Watch queues, workers and throughput live."),
-    "doctor": Command(
-        "Operate", "holdfast.cli.commands.doctor:doctor", "Look for problems of this machine and of the database."
-    ),
-    "config": Command("The ledger", "holdfast.cli.commands.config:config", "Show the settings of this process."),
+    "health": Command("Operate", "commands.status:health", "Check whether a ledger is healthy."),
+    "top": Command("Operate", "commands.status:top", "Watch queues, workers and throughput live."),
+    "doctor": Command("Operate", "commands.doctor:doctor", "Look for problems of this machine and of the database."),
+    "config": Command("The ledger", "commands.config:config", "Show the settings of this process."),
     "limits": Command(
-        "Operate",
-        "holdfast.cli.commands.limits:limits",
-        "Limit how many jobs run at once, and how many start in a time.",
+        "Operate", "commands.limits:limits", "Limit how many jobs run at once, and how many start in a time."
     ),
-    "schedules": Command("Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times."),
-    "console": Command(
-        "Operate",
-        "holdfast.cli.commands.console:console",
-        "Serve the console and the HTTP API; manage accounts.",
-    ),
-    "stalled": Command(
-        "Operate", "holdfast.cli.commands.stalled:stalled", "List running jobs whose lease has expired."
-    ),
-    "recover": Command("Operate", "holdfast.cli.commands.stalled:recover", "Recover jobs whose lease has expired."),
-    "gc": Command("Operate", "holdfast.cli.commands.gc:gc", "Delete and archive data that is past its retention age."),
+    "schedules": Command("Work", "commands.schedules:schedules", "Submit work at certain times."),
+    "console": Command("Operate", "commands.console:console", "Serve the console and the HTTP API; manage accounts."),
+    "stalled": Command("Operate", "commands.stalled:stalled", "List running jobs whose lease has expired."),
+    "recover": Command("Operate", "commands.stalled:recover", "Recover jobs whose lease has expired."),
+    "gc": Command("Operate", "commands.gc:gc", "Delete and archive data that is past its retention age."),
     "snapshot": Command(
-        "Operate",
-        "holdfast.cli.commands.snapshot:snapshot",
-        "Create, restore, compare and verify snapshots of a ledger.",
+        "Operate", "commands.snapshot:snapshot", "Create, restore, compare and verify snapshots of a ledger."
     ),
-    "audit": Command("Operate", "holdfast.cli.commands.audit:audit", "Verify, sign and export the sealed history."),
-    "check": Command(
-        "Operate", "holdfast.cli.commands.check:check", "Check the invariants of a ledger and report violations."
-    ),
+    "audit": Command("Operate", "commands.audit:audit", "Verify, sign and export the sealed history."),
+    "check": Command("Operate", "commands.check:check", "Check the invariants of a ledger and report violations."),
     "prove": Command(
-        "Operate", "holdfast.cli.commands.prove:prove", "Check the journal of a ledger, or of files, against the model."
+        "Operate", "commands.prove:prove", "Check the journal of a ledger, or of files, against the model."
     ),
-    "repair": Command(
-        "Operate", "holdfast.cli.commands.repair:repair", "Plan the repair of a broken ledger, and apply the plan."
-    ),
-    "environment": Command(
-        "Govern", "holdfast.cli.commands.environment:environment", "Raise the environment of a ledger."
-    ),
-    "grant": Command("Govern", "holdfast.cli.commands.grant:grant", "Request, approve, revoke and list grants."),
-    "procedure": Command(
-        "Govern", "holdfast.cli.commands.procedure:procedure", "Run several steps that end done, or undone."
-    ),
-    "registry": Command(
-        "Govern", "holdfast.cli.commands.registry:registry", "Manage which operations a governed ledger accepts."
-    ),
-    "replay": Command("Govern", "holdfast.cli.replay.commands:replay", "Replay failed jobs, under guards."),
-    "quarantine": Command(
-        "Govern", "holdfast.cli.commands.quarantine:quarantine", "List, add, release and purge quarantined jobs."
-    ),
+    "repair": Command("Operate", "commands.repair:repair", "Plan the repair of a broken ledger, and apply the plan."),
+    "environment": Command("Govern", "commands.environment:environment", "Raise the environment of a ledger."),
+    "grant": Command("Govern", "commands.grant:grant", "Request, approve, revoke and list grants."),
+    "procedure": Command("Govern", "commands.procedure:procedure", "Run several steps that end done, or undone."),
+    "registry": Command("Govern", "commands.registry:registry", "Manage which operations a governed ledger accepts."),
+    "replay": Command("Govern", "replay.commands:replay", "Replay failed jobs, under guards."),
+    "quarantine": Command("Govern", "commands.quarantine:quarantine", "List, add, release and purge quarantined jobs."),
     "switch": Command(
-        "Govern",
-        "holdfast.cli.commands.switch:switch",
-        "Stop an operation, or replays, for all workers; allow it again.",
+        "Govern", "commands.switch:switch", "Stop an operation, or replays, for all workers; allow it again."
     ),
-    "nodd": Command("Applications", "holdfast.cli.nodd.commands:nodd", "Ingest and catalogue NOAA's open data."),
-    "stats": Command("Work", "holdfast.cli.commands.jobs:stats", "Count jobs by state and operation."),
+    "nodd": Command("Applications", "nodd.commands:nodd", "Ingest and catalogue NOAA's open data."),
+    "stats": Command("Work", "commands.jobs:stats", "Count jobs by state and operation."),
 }
 
 
@@ -147,7 +105,7 @@ class Program(Group):
         """Return a command, imported and built; None if there is none of that name."""
         if name not in self.commands and name in COMMANDS:
             module, _, attribute = COMMANDS[name].target.partition(":")
-            found = getattr(import_module(module), attribute)
+            found = getattr(import_module(f"holdfast.cli.{module}"), attribute)
             self.commands[name] = found if isinstance(found, Group) else built(found, name)
         return self.commands.get(name)
 

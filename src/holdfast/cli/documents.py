@@ -40,14 +40,21 @@ def invalid(path: str, why: str, next_step: str | None = None, **context: object
 # Reading
 
 
-def load_tree(path: Path, *, size_max: int = FILE_BYTES_MAX) -> Tree:
-    """Return the mapping in a file; raise InputError or SpecInvalidError."""
+def read_file(path: Path, size_max: int | None = None, **context: object) -> bytes:
+    """Return the bytes of a file, of a larger one `size_max` and one more; raise InputError if it cannot be read."""
     try:
         with path.open("rb") as file:
-            data = file.read(size_max + 1)
+            return file.read(-1 if size_max is None else size_max + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "the name is not valid"
-        raise InputError(f"{path} cannot be read: {why}", context={"file": str(path)}) from None
+        raise InputError(
+            f"Cannot read {path}: {why}.", next_step="Give a readable file.", context={"file": str(path), **context}
+        ) from None
+
+
+def load_tree(path: Path, *, size_max: int = FILE_BYTES_MAX) -> Tree:
+    """Return the mapping in a file; raise InputError or SpecInvalidError."""
+    data = read_file(path, size_max)
     try:
         return parse_tree(data, kind=path.suffix, size_max=size_max)
     except SpecInvalidError as error:

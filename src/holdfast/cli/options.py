@@ -19,6 +19,7 @@ from holdfast.store.configuration import configuration, variable_of
 from holdfast.store.requests import WORD_BYTES_MAX
 
 ID_MAX = 2**63 - 1
+REFUSED = 3  # the exit code of a guard that refuses
 
 
 def _word(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -82,6 +83,16 @@ REASON_HELP = "Reason; stored in the journal."
 OPERATOR_HELP = "Name of the person who acts (default: the current user)."
 GRANT_HELP = "Id of the grant that permits this (default: a grant that fits)."
 Reason = Annotated[str | None, option("--reason", metavar="TEXT", help=REASON_HELP)]
+RequiredReason = Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)]
+ReasonWord = Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")]
+Operator = Annotated[str | None, option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)]
+OperatorWord = Annotated[str | None, word("--operator", OPERATOR_HELP)]
+As = Annotated[str | None, word("--as", OPERATOR_HELP, "--operator")]
+GrantId = Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)]
+JobsBefore = Annotated[
+    int | None,
+    option("--before", min=1, max=ID_MAX, metavar="ID", help="List only jobs with a smaller id, to continue a page."),
+]
 Operation = Annotated[str, argument(metavar="OPERATION", help="Name of the operation.", callback=_word)]
 
 

@@ -169,8 +169,13 @@ def show(text: Text, stream: TextIO | None = None) -> None:
     stream.write(text.drawn(colours=_colours(stream)) + "\n")
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """Print a table; columns without any value are omitted."""
+def table(
+    columns: Sequence[Column], rows: Sequence[Sequence[object]], *, title: str | None = None, none: str | None = None
+) -> None:
+    """Print a table; columns without any value are omitted. Without rows, print the line `none` if it is given."""
+    if none is not None and not rows:
+        line(none)
+        return
     for text in table_of(columns, rows, title=title):
         show(text)
 

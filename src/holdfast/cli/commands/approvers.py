@@ -10,7 +10,7 @@ from holdfast.audit.seals.keys import public_key_text
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, actor, word
+from holdfast.cli.options import ID_MAX, As, ReasonWord, actor
 from holdfast.cli.text import Column
 from holdfast.explain.values import row_value
 from holdfast.governance.approval import register_approver, revoke_approver
@@ -19,8 +19,6 @@ from holdfast.store import Store
 approvers = group("Register, revoke and list the approvers of grants.")
 
 Name = Annotated[str, argument(metavar="NAME", help="Name of the approver.")]
-As = Annotated[str | None, word("--as", OPERATOR_HELP, "--operator")]
-Reason = Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")]
 
 
 @approvers.subcommand()
@@ -33,7 +31,7 @@ def add(
         Path,
         option("--public-key", metavar="FILE", help="Public key of the approver (see `holdfast audit keygen`)."),
     ],
-    reason: Reason,
+    reason: ReasonWord,
     grant: Annotated[
         int | None,
         option(
@@ -64,7 +62,7 @@ def add(
 
 @approvers.subcommand()
 @command(Location.open)
-def revoke(store: Store[Any], *, name: Name, reason: Reason, as_: As = None) -> Answer:
+def revoke(store: Store[Any], *, name: Name, reason: ReasonWord, as_: As = None) -> Answer:
     """Revoke an approver; unused grants that the approver approved become invalid."""
     revoked = revoke_approver(store, name, actor=as_ or actor(), reason=reason)
     return Answer(row_value(revoked), f"Approver {output.clean(name)} revoked.")
@@ -78,9 +76,6 @@ def list_approvers(store: Store[Any]) -> Answer:
         found = list(reading.grants.approvers().values())
 
     def human() -> None:
-        if not found:
-            output.line("No approvers.")
-            return
         output.table(
             [
                 Column("NAME"), Column("SINCE"), Column("ADDED BY"), Column("GRANT", right=True), Column("REVOKED"),
@@ -93,6 +88,7 @@ def list_approvers(store: Store[Any]) -> Answer:
                 )
                 for one in found
             ],
+            none="No approvers.",
         )  # fmt: skip
 
     return Answer([row_value(one) for one in found], human)

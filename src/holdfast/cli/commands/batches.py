@@ -78,9 +78,6 @@ def _value(reading: "Reading", batch: "Wait") -> dict[str, Any]:
 
 
 def _print(values: list[dict[str, Any]]) -> None:
-    if not values:
-        output.line("No batches.")
-        return
     states = [state.value for state in JobState]
     output.table(
         [
@@ -94,4 +91,5 @@ def _print(values: list[dict[str, Any]]) -> None:
             )
             for one in values
         ],
+        none="No batches.",
     )  # fmt: skip

@@ -21,11 +21,11 @@ from holdfast.console.security.accounts import Account, Accounts
 from holdfast.console.security.callers import Role
 from holdfast.console.security.database import ConsoleDatabase
 from holdfast.console.security.passwords import LENGTH_MAX
-from holdfast.console.security.tokens import TOKEN_ROLES, Token, Tokens
+from holdfast.console.security.tokens import TOKEN_ROLES, Tokens
 from holdfast.console.settings import ACCOUNTS_FILE, PORT, ConsoleSettings, is_loopback, local_origins
 from holdfast.core.errors import ExtraMissingError, FileThereError, InputError
-from holdfast.core.records import time_text
 from holdfast.explain.times import duration
+from holdfast.explain.values import row_value
 
 console = group("Serve the console and the HTTP API; manage accounts.", "console")
 users = group("Add, list and disable accounts; set passwords; export keys.", "console")
@@ -151,7 +151,7 @@ def add(
     Example: holdfast console users add ann --role operator
     """
     made = Accounts(ConsoleDatabase(accounts, create=True)).add(name, _password(stdin=password_stdin), role)
-    return Answer(_account_value(made), f"Account {name} added: {', '.join(made.roles)}.{_key_words(made)}")
+    return Answer(row_value(made), f"Account {name} added: {', '.join(made.roles)}.{_key_words(made)}")
 
 
 @users.subcommand("list")
@@ -175,7 +175,7 @@ def list_users(*, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
             ],
         )
 
-    return Answer([_account_value(one) for one in found], human)
+    return Answer([row_value(one) for one in found], human)
 
 
 @users.subcommand()
@@ -183,7 +183,7 @@ def list_users(*, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
 def disable(*, name: Name, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
     """Disable an account: its sessions end, and its tokens stop working."""
     made = Accounts(ConsoleDatabase(accounts)).disable(name)
-    return Answer(_account_value(made), f"Account {name} disabled. Its sessions have ended; its tokens do not work.")
+    return Answer(row_value(made), f"Account {name} disabled. Its sessions have ended; its tokens do not work.")
 
 
 @users.subcommand()
@@ -191,7 +191,7 @@ def disable(*, name: Name, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
 def passwd(*, name: Name, password_stdin: PasswordStdin = False, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
     """Set a new password and end the sessions. An approver gets a new signing key."""
     made = Accounts(ConsoleDatabase(accounts)).set_password(name, _password(stdin=password_stdin))
-    return Answer(_account_value(made), f"Password of {name} set. Its sessions have ended.{_key_words(made)}")
+    return Answer(row_value(made), f"Password of {name} set. Its sessions have ended.{_key_words(made)}")
 
 
 @users.subcommand()
@@ -229,17 +229,6 @@ def _key_words(made: Account) -> str:
     return f" To approve in a prod ledger, register its key: holdfast console users key {made.name} {made.name}.pub"
 
 
-def _account_value(account: Account) -> dict[str, object]:
-    return {
-        "name": account.name,
-        "roles": list(account.roles),
-        "public_key": account.public_key,
-        "created_at": time_text(account.created_at),
-        "changed_at": time_text(account.changed_at),
-        "disabled_at": time_text(account.disabled_at) if account.disabled_at else None,
-    }
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # tokens
 
@@ -269,7 +258,7 @@ def add_token(
     lasts = duration(ttl, "--ttl") if ttl else None
     secret = made.add(name, owner=owner, role=role, queues=queue or (), operations=operation or (), lasts=lasts)
     found = made.get(name)
-    value = {**_token_value(found), "secret": secret} if found else {"secret": secret}
+    value = {**row_value(found), "secret": secret} if found else {"secret": secret}
     return Answer(value, f"Token {name} added. Its secret, which is not shown again: {secret}")
 
 
@@ -295,7 +284,7 @@ def list_tokens(*, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
             ],
         )  # fmt: skip
 
-    return Answer([_token_value(one) for one in found], human)
+    return Answer([row_value(one) for one in found], human)
 
 
 @tokens.subcommand()
@@ -303,17 +292,4 @@ def list_tokens(*, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
 def revoke(*, name: TokenName, accounts: AccountsFile = DEFAULT_FILE) -> Answer:
     """Revoke a token. It does not work from now on; this cannot be undone."""
     found = Tokens(ConsoleDatabase(accounts)).revoke(name)
-    return Answer(_token_value(found), f"Token {name} revoked.")
-
-
-def _token_value(token: Token) -> dict[str, object]:
-    return {
-        "name": token.name,
-        "owner": token.owner,
-        "role": token.role.value,
-        "queues": list(token.queues),
-        "operations": list(token.operations),
-        "created_at": time_text(token.created_at),
-        "expires_at": time_text(token.expires_at) if token.expires_at else None,
-        "revoked_at": time_text(token.revoked_at) if token.revoked_at else None,
-    }
+    return Answer(row_value(found), f"Token {name} revoked.")

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.commands.init import Environment
-from holdfast.cli.declare import argument, option
-from holdfast.cli.options import REASON_HELP, actor
+from holdfast.cli.declare import argument
+from holdfast.cli.options import RequiredReason, actor
 from holdfast.governance.environment import raise_environment
 from holdfast.store import Store
 
@@ -15,7 +15,7 @@ def environment(
     store: Store[Any],
     *,
     to: Annotated[Environment, argument(metavar="ENV", help="New environment: stage or prod.")],
-    reason: Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)],
+    reason: RequiredReason,
 ) -> Answer:
     """Raise the environment of a ledger.
 

@@ -6,8 +6,8 @@ Invariants: the printed result is what the ledger returned.
 from typing import Annotated, Any
 
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.declare import argument, option
-from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, REASON_HELP, actor
+from holdfast.cli.declare import argument
+from holdfast.cli.options import ID_MAX, GrantId, Operator, RequiredReason, actor
 from holdfast.core.records import time_text
 from holdfast.store import Store
 
@@ -17,9 +17,9 @@ def erase(
     store: Store[Any],
     *,
     job_id: Annotated[int, argument(metavar="ID", min=1, max=ID_MAX, help="Id of the job.")],
-    reason: Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)],
-    grant: Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
-    operator: Annotated[str | None, option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)] = None,
+    reason: RequiredReason,
+    grant: GrantId = None,
+    operator: Operator = None,
 ) -> Answer:
     """Erase the personal data of a job, under a grant.
 

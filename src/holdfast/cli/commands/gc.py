@@ -12,7 +12,7 @@ import msgspec
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
-from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, actor, word
+from holdfast.cli.options import OperatorWord, ReasonWord, actor
 from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
 from holdfast.explain.times import age
@@ -40,8 +40,8 @@ def gc(
         ),
     ] = None,
     show: Annotated[bool, option("--show", help="Print the policy.")] = False,
-    operator: Annotated[str | None, word("--operator", OPERATOR_HELP)] = None,
-    reason: Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")] = "retention",
+    operator: OperatorWord = None,
+    reason: ReasonWord = "retention",
     as_json: bool = False,
 ) -> Answer:
     """Delete and archive data that is past its retention age.

@@ -16,7 +16,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.commands.approvers import approvers
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, actor, word
+from holdfast.cli.options import ID_MAX, REASON_HELP, As, ReasonWord, actor, word
 from holdfast.cli.text import Column
 from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, approval_text, effective_state, scope_of
 from holdfast.core.environments import DEV
@@ -37,8 +37,6 @@ grant.add_command(approvers, "approvers")
 STYLES = {"draft": "cyan", "active": "green", "consumed": "dim", "revoked": "red", "expired": "yellow"}
 PAGE_MAX = 1000
 ID = Annotated[int, argument(metavar="ID", min=1, max=ID_MAX, help="Id of the grant.")]
-As = Annotated[str | None, word("--as", OPERATOR_HELP, "--operator")]
-Reason = Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")]
 RollbackPlan = Annotated[str, word("--rollback-plan", "How to undo the action.", metavar="TEXT")]
 Executor = Annotated[str, word("--executor", "Name of the person who will act.")]
 Ttl = Annotated[str, word("--ttl", "Time until the grant expires: 30m, 2h, 1d.", metavar="TIME")]
@@ -61,7 +59,7 @@ def request(
     ],
     target: Annotated[str, argument(metavar="TARGET", help="Target of the action, such as job:558.")],
     executor: Executor,
-    reason: Reason,
+    reason: ReasonWord,
     rollback_plan: RollbackPlan,
     plan: Annotated[str | None, word("--plan", "Digest of the plan that the grant permits.", metavar="DIGEST")] = None,
     manifest: Annotated[
@@ -201,7 +199,7 @@ def sign(
 
 @grant.subcommand()
 @command(Location.open)
-def revoke(store: Store[Any], *, grant_id: ID, reason: Reason, as_: As = None) -> Answer:
+def revoke(store: Store[Any], *, grant_id: ID, reason: ReasonWord, as_: As = None) -> Answer:
     """Revoke a grant that is not consumed."""
     made = grants.revoke(store, grant_id, actor=as_ or actor(), reason=reason)
     return Answer(_value(made, store.now()), f"Grant {grant_id} revoked.")
@@ -242,9 +240,6 @@ def list_grants(
 
 
 def _print_list(found: list[Grant], now: datetime, limit: int) -> None:
-    if not found:
-        output.line("No grants.")
-        return
     columns = (
         Column("ID", right=True), Column("STATE"), Column("ACTION"), Column("TARGET", folds=True), Column("EXECUTOR"),
         Column("REQUESTED BY"), Column("APPROVED BY"), Column("EXPIRES"),
@@ -256,7 +251,7 @@ def _print_list(found: list[Grant], now: datetime, limit: int) -> None:
         )
         for one in found
     ]  # fmt: skip
-    output.table(columns, rows)
+    output.table(columns, rows, none="No grants.")
     if len(found) == limit:
         output.line(f"There may be more grants; to continue, add --before {found[-1].grant_id}")
 
@@ -349,7 +344,7 @@ def slip(
     action: Annotated[str, word("--action", f"Action: {Act.RESTORE}.", metavar="ACTION")],
     target: Annotated[str, word("--target", "SHA-256 of the snapshot.", metavar="DIGEST")],
     executor: Executor,
-    reason: Reason,
+    reason: ReasonWord,
     rollback_plan: RollbackPlan,
     as_: As = None,
     key: KeyFile = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
-from holdfast.cli.options import ID_MAX, At, word
+from holdfast.cli.options import At, JobsBefore, word
 from holdfast.cli.text import Column
 from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import Job, time_text
@@ -28,12 +28,7 @@ def jobs(
     queue: Annotated[str | None, word("--queue", "List only jobs of this queue.")] = None,
     client: Annotated[str | None, word("--client", "List only jobs of this client.")] = None,
     limit: Annotated[int, option("--limit", min=1, max=LIMIT_MAX, help="Maximum number of jobs.")] = 50,
-    before: Annotated[
-        int | None,
-        option(
-            "--before", min=1, max=ID_MAX, metavar="ID", help="List only jobs with a smaller id, to continue a page."
-        ),
-    ] = None,
+    before: JobsBefore = None,
 ) -> Answer:
     """List jobs, newest first."""
     with store.reading() as reading:
@@ -45,9 +40,6 @@ def jobs(
 
 
 def _print_jobs(found: Sequence[Job], now: datetime, limit: int) -> None:
-    if not found:
-        output.line("No jobs.")
-        return
     output.table(
         [
             Column("ID", right=True), Column("STATE"), Column("OPERATION"), Column("QUEUE"), Column("CLIENT"),
@@ -60,6 +52,7 @@ def _print_jobs(found: Sequence[Job], now: datetime, limit: int) -> None:
             )
             for job in found
         ],
+        none="No jobs.",
     )  # fmt: skip
     if len(found) == limit:
         output.line(f"There may be more jobs; to continue, add --before {found[-1].job_id}")

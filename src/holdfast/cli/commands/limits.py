@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import REASON_HELP, actor, word
+from holdfast.cli.options import RequiredReason, actor, word
 from holdfast.cli.text import Column
 from holdfast.core.errors import RecordNotFoundError
 from holdfast.core.limit_texts import checked, limit_of, limit_text, rate_text
@@ -19,7 +19,6 @@ from holdfast.store.transaction import Reading
 limits = group("Limit how many jobs run at once, and how many start in a time.", "limits")
 
 Subject = Annotated[str, argument(metavar="SUBJECT", help="queue:NAME, operation:NAME or key:OPERATION.")]
-Reason = Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)]
 Running = Annotated[int | None, option("--running", metavar="N", help="Jobs at once.")]
 Rate = Annotated[str | None, word("--rate", "Starts in a time, such as 100/minute or 5/10s.", metavar="RATE")]
 Burst = Annotated[int | None, option("--burst", metavar="N", help="Starts at once after a pause.")]
@@ -64,7 +63,7 @@ def set_(
     path: Annotated[
         str | None, word("--path", "Of a key: its place in the arguments, such as customer.id.", metavar="PATH")
     ] = None,
-    reason: Reason,
+    reason: RequiredReason,
 ) -> Answer:
     """Set a limit, in place of the one that the subject has."""
     limit = checked(subject, limit_of(running=running, rate=rate, burst=burst, path=path))
@@ -73,7 +72,7 @@ def set_(
 
 @limits.subcommand()
 @command(Location.open)
-def remove(store: Store[Any], *, subject: Subject, reason: Reason) -> Answer:
+def remove(store: Store[Any], *, subject: Subject, reason: RequiredReason) -> Answer:
     """Remove a limit, and let the jobs go that wait for it."""
     return changed(store, subject, None, reason)
 
@@ -134,14 +133,12 @@ def _missing(subject: str) -> RecordNotFoundError:
 
 
 def _print(found: list[dict[str, Any]]) -> None:
-    if not found:
-        output.line("No limits.")
-        return
     output.table(
         [Column("LIMIT"), Column("AT ONCE", right=True), Column("RATE"), Column("FOR EACH"),
          Column("DEPTH", right=True), Column("HELD", right=True), Column("WAITING", right=True)],
         [[row["limit"], row["running"] or "", row["rate"] or "", row["path"] or "",
           "" if row["depth"] is None else row["depth"], row["held"], row["waiting"]] for row in found],
+        none="No limits.",
     )  # fmt: skip
 
 

@@ -16,7 +16,8 @@ import msgspec
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import ID_MAX, actor, word
+from holdfast.cli.documents import read_file
+from holdfast.cli.options import ID_MAX, REFUSED, actor, word
 from holdfast.cli.shell import APP
 from holdfast.cli.text import Column
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
@@ -36,7 +37,6 @@ from holdfast.store import Store
 
 procedure = group("Run several steps that end done, or undone.", "procedures")
 
-REFUSED = 3
 PAGE_MAX = 1000
 GLANCE = 100  # characters of an outcome in a table; --json has all of it
 STYLES = {
@@ -287,9 +287,6 @@ def list_(
         now = reading.now()
 
     def human() -> None:
-        if not runs:
-            output.line("No runs.")
-            return
         output.table(
             [Column("ID", right=True), Column("ROOT"), Column("PROCEDURE"), Column("STATE"), Column("STOP"),
              Column("MOVED"), Column("FAILURE", folds=True)],
@@ -298,6 +295,7 @@ def list_(
                  run.stop_state or "", output.age(run.updated_at, now), stop_cause(run.failure) or "")
                 for run in runs
             ],
+            none="No runs.",
         )  # fmt: skip
 
     return Answer([_run_value(run) for run in runs], human)
@@ -311,26 +309,13 @@ def _params(text: str) -> dict[str, Any]:
     """Return the parameters: a JSON object, or the one in a file."""
     raw: str | bytes = text
     if not text.lstrip().startswith("{"):
-        raw = _file(Path(text.removeprefix("@")))
+        raw = read_file(Path(text.removeprefix("@")), PAYLOAD_BYTES_MAX, field="params")
+        if len(raw) > PAYLOAD_BYTES_MAX:
+            raise PayloadTooLargeError(f"the parameters have more than {PAYLOAD_BYTES_MAX} bytes, the limit")
     given = loads(raw)
     if not isinstance(given, dict):
         raise SpecInvalidError("the parameters must be a JSON object", context={"field": "params"})
     return given
-
-
-def _file(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(PAYLOAD_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"the parameters cannot be read from {path}: {getattr(error, 'strerror', None) or error}",
-            next_step="Give a JSON object, or the name of a readable file with one.",
-            context={"field": "params"},
-        ) from None
-    if len(raw) > PAYLOAD_BYTES_MAX:
-        raise PayloadTooLargeError(f"the parameters have more than {PAYLOAD_BYTES_MAX} bytes, the limit")
-    return raw
 
 
 def _name_of(store: Store[Any], root: str) -> str:

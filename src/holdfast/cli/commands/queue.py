@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
-from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, Reason, actor, word
+from holdfast.cli.options import OPERATOR_HELP, GrantId, Reason, actor, word
 from holdfast.core.errors import InputError
 from holdfast.store import Store
 from holdfast.store.requests import INTEGER_MAX
@@ -28,7 +28,7 @@ def resume(
     *,
     queue: Queue = "default",
     reason: Reason = None,
-    grant: Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    grant: GrantId = None,
     operator: Annotated[str | None, word("--operator", OPERATOR_HELP, "--as")] = None,
 ) -> Answer:
     """Resume a paused queue.

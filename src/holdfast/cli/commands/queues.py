@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
-from holdfast.cli.commands.limits import Burst, Rate, Reason, Running, changed, limit_value
+from holdfast.cli.commands.limits import Burst, Rate, Running, changed, limit_value
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import actor
+from holdfast.cli.options import RequiredReason, actor
 from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
 from holdfast.core.limit_texts import checked, limit_of, limit_text
@@ -89,7 +89,7 @@ def limit_queue(
     rate: Rate = None,
     burst: Burst = None,
     off: Annotated[bool, option("--off", help="Remove the limit.")] = False,
-    reason: Reason,
+    reason: RequiredReason,
 ) -> Answer:
     """Limit how many jobs of a queue run at once, and how many start in a time.
 
@@ -109,7 +109,7 @@ def weigh_queue(
     queue: Queue,
     weight: Annotated[float | None, argument(metavar="WEIGHT", help="Share of the queue, such as 3.")] = None,
     off: Annotated[bool, option("--off", help="Remove the weight: the queue has 1 again.")] = False,
-    reason: Reason,
+    reason: RequiredReason,
 ) -> Answer:
     """Set which share of the claims of a worker of several queues a queue gets.
 
@@ -132,7 +132,7 @@ def step_priorities(
     *,
     seconds: Annotated[float | None, argument(metavar="SECONDS", help="Waiting that one priority is worth.")] = None,
     off: Annotated[bool, option("--off", help="Remove the setting: a priority is worth 60 s again.")] = False,
-    reason: Reason,
+    reason: RequiredReason,
 ) -> Answer:
     """Set by how much time a higher priority overtakes, for all queues.
 
@@ -163,15 +163,13 @@ def history(
 
 
 def _print_changes(found: Sequence[QueueChange], now: datetime) -> None:
-    if not found:
-        output.line("No changes.")
-        return
     output.table(
         [Column("AT"), Column("WHAT"), Column("BEFORE"), Column("AFTER"), Column("BY"), Column("REASON", folds=True)],
         [
             (output.age(one.at, now), one.what, _said(one.before), _said(one.after), one.actor, one.reason)
             for one in found
         ],
+        none="No changes.",
     )
 
 
@@ -238,9 +236,6 @@ def workers(
 
 
 def _print_workers(found: Sequence[WorkerRow], states: Sequence[str], now: datetime) -> None:
-    if not found:
-        output.line("No worker runs.")
-        return
     output.table(
         [
             Column("WORKER"), Column("STATE"), Column("QUEUES", folds=True), Column("OPERATIONS", folds=True),
@@ -253,4 +248,5 @@ def _print_workers(found: Sequence[WorkerRow], states: Sequence[str], now: datet
             )
             for worker, state in zip(found, states, strict=True)
         ],
+        none="No worker runs.",
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import REASON_HELP, Operation, actor, word
+from holdfast.cli.options import Operation, RequiredReason, actor, word
 from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
 from holdfast.core.json_input import loads
@@ -19,13 +19,12 @@ from holdfast.store.configuration import configuration
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger
-    from holdfast.scheduling.schedules import Scheduled
+    from holdfast.scheduling.schedules import Scheduled, Schedules
     from holdfast.store.transaction import Reading
 
 schedules = group("Submit work at certain times.", "guide")
 
 Name = Annotated[str, argument(metavar="NAME", help="Name of the schedule.")]
-Reason = Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)]
 
 
 @schedules.subcommand("list")
@@ -50,7 +49,7 @@ def add(
     when: Annotated[str, argument(metavar="WHEN", help="Cron fields '0 2 * * *', a name '@daily', or 'every 15m'.")],
     operation: Operation,
     payload: Annotated[str, argument(metavar="PAYLOAD", help="Arguments of the operation, as JSON.")] = "{}",
-    reason: Reason,
+    reason: RequiredReason,
     tz: Annotated[str, word("--tz", "Time zone of the cron fields.", metavar="ZONE")] = "UTC",
     missed: Annotated[
         str, word("--missed", "Ticks while no worker ran: once, all or skip.", metavar="POLICY")
@@ -70,7 +69,6 @@ def add(
         Missed,
         Overlap,
         Schedule,
-        Schedules,
         get,
         policy,
     )
@@ -89,7 +87,7 @@ def add(
         overlap=policy(Overlap, overlap),
         tick=pass_tick,
     )
-    changed = Schedules(ledger).add(name, schedule, actor=actor(), reason=reason)
+    changed = _schedules(ledger).add(name, schedule, actor=actor(), reason=reason)
     with ledger.store.reading() as reading:
         value = {**_value(reading, get(reading, name), ledger.store.now()), "changed": changed}
     text = f"Schedule {name} {'saved' if changed else 'is unchanged'}; next tick {value['next_at'] or 'none: paused'}."
@@ -98,22 +96,18 @@ def add(
 
 @schedules.subcommand()
 @command(Location.ledger)
-def pause(ledger: "Ledger", *, name: Name, reason: Reason) -> Answer:
+def pause(ledger: "Ledger", *, name: Name, reason: RequiredReason) -> Answer:
     """Pause a schedule; its ticks do not fire, and are not made up for later."""
-    from holdfast.scheduling.schedules import Schedules  # noqa: PLC0415 - see above
-
-    changed = Schedules(ledger).pause(name, actor=actor(), reason=reason)
+    changed = _schedules(ledger).pause(name, actor=actor(), reason=reason)
     text = f"Schedule {name} paused." if changed else f"Schedule {name} was already paused."
     return Answer({"name": name, "paused": True, "changed": changed}, output.clean(text))
 
 
 @schedules.subcommand()
 @command(Location.ledger)
-def resume(ledger: "Ledger", *, name: Name, reason: Reason) -> Answer:
+def resume(ledger: "Ledger", *, name: Name, reason: RequiredReason) -> Answer:
     """Resume a paused schedule from its next tick."""
-    from holdfast.scheduling.schedules import Schedules  # noqa: PLC0415 - see above
-
-    changed = Schedules(ledger).resume(name, actor=actor(), reason=reason)
+    changed = _schedules(ledger).resume(name, actor=actor(), reason=reason)
     text = f"Schedule {name} resumed." if changed else f"Schedule {name} was not paused."
     return Answer({"name": name, "paused": False, "changed": changed}, output.clean(text))
 
@@ -122,19 +116,15 @@ def resume(ledger: "Ledger", *, name: Name, reason: Reason) -> Answer:
 @command(Location.ledger)
 def trigger(ledger: "Ledger", *, name: Name) -> Answer:
     """Submit the job of a schedule now, beside its ticks."""
-    from holdfast.scheduling.schedules import Schedules  # noqa: PLC0415 - see above
-
-    job_id = Schedules(ledger).trigger(name)
+    job_id = _schedules(ledger).trigger(name)
     return Answer({"name": name, "job_id": job_id}, output.clean(f"Schedule {name}: submitted job {job_id}."))
 
 
 @schedules.subcommand()
 @command(Location.ledger)
-def remove(ledger: "Ledger", *, name: Name, reason: Reason) -> Answer:
+def remove(ledger: "Ledger", *, name: Name, reason: RequiredReason) -> Answer:
     """Remove a schedule. Its jobs stay. A program that still declares it adds it again when its worker starts."""
-    from holdfast.scheduling.schedules import Schedules  # noqa: PLC0415 - see above
-
-    Schedules(ledger).remove(name, actor=actor(), reason=reason)
+    _schedules(ledger).remove(name, actor=actor(), reason=reason)
     return Answer({"name": name, "removed": True}, output.clean(f"Schedule {name} removed."))
 
 
@@ -176,6 +166,12 @@ def history(
     return Answer(value, human)
 
 
+def _schedules(ledger: "Ledger") -> "Schedules":
+    from holdfast.scheduling.schedules import Schedules  # noqa: PLC0415 - see above
+
+    return Schedules(ledger)
+
+
 def _value(reading: "Reading", found: "Scheduled", now: datetime) -> dict[str, Any]:
     schedule = found.schedule
     last = reading.schedules.last_ticks([found.name]).get(found.name)
@@ -200,9 +196,6 @@ def _value(reading: "Reading", found: "Scheduled", now: datetime) -> dict[str, A
 
 
 def _print(values: list[dict[str, Any]], now: datetime) -> None:
-    if not values:
-        output.line("No schedules.")
-        return
     columns = ("NAME", "WHEN", "ZONE", "OPERATION", "NEXT", "LAST", "JOB", "STATE")
     output.table(
         [Column(name) for name in columns],
@@ -214,6 +207,7 @@ def _print(values: list[dict[str, Any]], now: datetime) -> None:
             )
             for one in values
         ],
+        none="No schedules.",
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import argument, option
+from holdfast.cli.documents import read_file
 from holdfast.cli.options import word
 from holdfast.core.errors import ArgumentsError, InputError
 from holdfast.core.json_input import loads
@@ -131,9 +132,7 @@ def _calls(given: str) -> "list[Call[Any]]":
     try:
         if ":" in given and not path.exists():
             return msgspec.convert(_function(given)(), list[Call])
-        return msgspec.convert(loads(path.read_bytes()), list[Call])
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.", context={"file": str(path)}) from None
+        return msgspec.convert(loads(read_file(path)), list[Call])
     except msgspec.ValidationError as error:
         raise InputError(
             f"{given} is not a list of calls: {error}.",

@@ -7,6 +7,8 @@ stage and prod it needs a slip that another person signed; progress bars appear 
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
+
 from holdfast.audit.check.findings import Severity
 from holdfast.audit.check.runner import check
 from holdfast.audit.files.restore import Restored, RestoreRequest
@@ -20,7 +22,7 @@ from holdfast.audit.files.snapshot_verify import verify as verify_now
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, Json, Schema, actor, word
+from holdfast.cli.options import REASON_HELP, Json, OperatorWord, Schema, actor, word
 from holdfast.cli.text import Column
 from holdfast.store import Store
 
@@ -71,7 +73,7 @@ def restore(
             help="The other tables of the database come from the same time as the snapshot.",
         ),
     ] = False,
-    operator: Annotated[str | None, word("--operator", OPERATOR_HELP)] = None,
+    operator: OperatorWord = None,
     reason: Annotated[str, word("--reason", REASON_HELP)] = "restored from a snapshot",
     grant: Annotated[
         Path | None,
@@ -96,7 +98,7 @@ def restore(
     )
     with output.progress(as_json=as_json) as progress:
         made = restore_now(Path(file), location.url, permission, schema=location.schema, progress=progress)
-    return Answer(_restored(made), lambda: _print_restored(made))
+    return Answer(msgspec.structs.asdict(made), lambda: _print_restored(made))
 
 
 @snapshot.subcommand()
@@ -155,10 +157,6 @@ def _summary(made: SnapshotSummary) -> dict[str, object]:
 def _header(header: SnapshotHeader) -> dict[str, object]:
     names = ("ledger_id", "epoch", "schema", "created_at", "dialect", "environment", "governed")
     return {name: getattr(header, name) for name in names}
-
-
-def _restored(made: Restored) -> dict[str, object]:
-    return {name: getattr(made, name) for name in made.__struct_fields__}
 
 
 def _differences(table: TableDifferences) -> dict[str, object]:

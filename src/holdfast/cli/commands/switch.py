@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, REASON_HELP, actor
+from holdfast.cli.options import GrantId, Operator, RequiredReason, actor
 from holdfast.cli.text import Column
 from holdfast.core.governed import Switch
 from holdfast.core.journal import JournalRow
@@ -26,9 +26,6 @@ Name = Annotated[
     str,
     argument(metavar="NAME", help="Name of the switch: operation:NAME, replay, replay:DATASET or REGISTRATION_HOLD."),
 ]
-Operator = Annotated[str | None, option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)]
-Reason = Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)]
-GrantId = Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)]
 
 
 @switch.subcommand()
@@ -37,7 +34,7 @@ def throw(
     store: Store[Any],
     *,
     name: Name,
-    reason: Reason,
+    reason: RequiredReason,
     anyway: Annotated[
         bool, option("--anyway", help="Allow a name that the ledger does not know: a switch of your own code.")
     ] = False,
@@ -74,7 +71,7 @@ def lift(
     store: Store[Any],
     *,
     name: Name,
-    reason: Reason,
+    reason: RequiredReason,
     grant: GrantId = None,
     operator: Operator = None,
 ) -> Answer:
@@ -121,9 +118,6 @@ def _switch_value(reading: "Reading", thrown: Switch) -> dict[str, Any]:
 
 
 def _print(found: list[Switch], values: list[dict[str, Any]], now: datetime) -> None:
-    if not found:
-        output.line("No switch is on.")
-        return
     output.table(
         [
             Column("NAME"), Column("STATE"), Column("THROWN"), Column("BY"), Column("REASON", folds=True),
@@ -137,4 +131,5 @@ def _print(found: list[Switch], values: list[dict[str, Any]], now: datetime) -> 
             )
             for i, thrown in enumerate(found)
         ],
+        none="No switch is on.",
     )  # fmt: skip

@@ -130,5 +130,5 @@ def ignored(
     kept = rejections.ignored(store, reason=reason, limit=limit)
     columns = [Column("REASON"), Column("TIMES", right=True), Column("LAST"), Column("EXAMPLE", folds=True)]
     rows = [(one.reason, str(one.times), one.last_at, one.example) for one in kept]
-    text = (lambda: output.table(columns, rows)) if rows else "No ignored records."
-    return Answer([msgspec.to_builtins(one) for one in kept], text)
+    value = [msgspec.to_builtins(one) for one in kept]
+    return Answer(value, lambda: output.table(columns, rows, none="No ignored records."))

@@ -18,12 +18,11 @@ from holdfast.cli.nodd.options import (
     Endpoint,
     Operator,
     Own,
-    Reason,
     Region,
     dataset_named,
     prepared,
 )
-from holdfast.cli.options import GRANT_HELP, ID_MAX, actor
+from holdfast.cli.options import GrantId, RequiredReason, actor
 from holdfast.cli.text import Column
 from holdfast.core.errors import BadUrlError
 from holdfast.governance.switches import resume_queue
@@ -94,8 +93,7 @@ def records(
     columns += [Column("OBJECT", folds=True), Column("ERROR")]
     shown = ("ext_job_id", "status", "dataset", "object_uri", "last_error_code")
     table = [[one[name] or "" for name in shown] for one in value]
-    text = (lambda: output.table(columns, table)) if table else "No records."
-    return Answer(msgspec.to_builtins(value), text)
+    return Answer(msgspec.to_builtins(value), lambda: output.table(columns, table, none="No records."))
 
 
 @command(prepared)
@@ -119,7 +117,7 @@ def pause(
     location: Location,
     *,
     dataset: DatasetName,
-    reason: Reason,
+    reason: RequiredReason,
     own: Own = None,
 ) -> Answer:
     """Pause a dataset and its replay; notices are still admitted."""
@@ -134,8 +132,8 @@ def resume(
     location: Location,
     *,
     dataset: DatasetName,
-    reason: Reason,
-    grant: Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    reason: RequiredReason,
+    grant: GrantId = None,
     operator: Operator = None,
     own: Own = None,
 ) -> Answer:

@@ -19,7 +19,6 @@ from holdfast.cli.nodd.options import (
     Endpoint,
     Operator,
     Own,
-    Reason,
     Region,
     TelemetryTarget,
     dataset_named,
@@ -27,7 +26,7 @@ from holdfast.cli.nodd.options import (
     prepared,
     reporting,
 )
-from holdfast.cli.options import GRANT_HELP, ID_MAX, actor
+from holdfast.cli.options import GrantId, RequiredReason, actor
 from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
 from holdfast.nodd import doctor as doctors
@@ -42,7 +41,15 @@ from holdfast.telemetry import Target, start
 
 NO_ACCOUNT = "000000000000"
 _DRAINED = {"uncorrelated": "without a record and left in the queue (--admit-unknown admits them)"}
-PREFIX_HELP = "Key prefix to list instead of the default ones, with %Y, %m, %d or %j for the day; repeatable."
+Prefixes = Annotated[
+    list[str] | None,
+    option(
+        "--prefix",
+        metavar="TEXT",
+        help="Key prefix to list instead of the default ones, with %Y, %m, %d or %j for the day; repeatable.",
+    ),
+]
+Products = Annotated[list[str] | None, option("--product", metavar="NAME", help="List only this product; repeatable.")]
 
 
 @command(Location.unopened)
@@ -51,22 +58,15 @@ def reconcile(
     *,
     dataset: DatasetName,
     date: Annotated[str, option("--date", metavar="DATE", help="Day in UTC: 2026-11-14.")],
-    prefix: Annotated[
-        list[str] | None,
-        option("--prefix", metavar="TEXT", help=PREFIX_HELP),
-    ] = None,
-    product: Annotated[
-        list[str] | None, option("--product", metavar="NAME", help="List only this product; repeatable.")
-    ] = None,
+    prefix: Prefixes = None,
+    product: Products = None,
     admit_missing: Annotated[bool, option("--admit", help="Admit the missing objects.")] = False,
     own: Own = None,
     endpoint: Endpoint = None,
 ) -> Answer:
     """Compare one day of a public bucket with the ledger, and list missing objects; needs no AWS account."""
-    days = day_of(date), day_of(date)
-    return _reconciled(
-        location, dataset, days, _Listing(prefix or [], product or [], own, endpoint), admit_missing=admit_missing
-    )
+    listing = _Listing(prefix or [], product or [], own, endpoint)
+    return _reconciled(location, dataset, (day_of(date), day_of(date)), listing, admit_missing=admit_missing)
 
 
 @command(Location.unopened)
@@ -76,23 +76,16 @@ def backfill(
     dataset: DatasetName,
     start: Annotated[str, option("--from", metavar="DATE", help="First day in UTC: 2026-11-14.")],
     end: Annotated[str, option("--to", metavar="DATE", help="Last day in UTC: 2026-11-14.")],
-    prefix: Annotated[
-        list[str] | None,
-        option("--prefix", metavar="TEXT", help=PREFIX_HELP),
-    ] = None,
-    product: Annotated[
-        list[str] | None, option("--product", metavar="NAME", help="List only this product; repeatable.")
-    ] = None,
+    prefix: Prefixes = None,
+    product: Products = None,
     own: Own = None,
     endpoint: Endpoint = None,
 ) -> Answer:
     """Admit all objects of some days that the ledger does not have, at a lower priority than new ones."""
     if day_of(end) < day_of(start):
         raise InputError("--to is before --from.", next_step="Exchange the values of --from and --to.")
-    days = day_of(start), day_of(end)
-    return _reconciled(
-        location, dataset, days, _Listing(prefix or [], product or [], own, endpoint), admit_missing=True
-    )
+    listing = _Listing(prefix or [], product or [], own, endpoint)
+    return _reconciled(location, dataset, (day_of(start), day_of(end)), listing, admit_missing=True)
 
 
 class _Listing(NamedTuple):
@@ -150,12 +143,12 @@ def drain_dlq(
     queue: Annotated[
         str, option("--queue", envvar="KFM_SQS_DLQ_QUEUE", metavar="URL", help="URL of the dead-letter queue.")
     ],
-    reason: Reason,
+    reason: RequiredReason,
     limit: Annotated[int, option("--limit", min=1, max=2000, help="Maximum number of messages.")] = 500,
     admit_unknown: Annotated[
         bool, option("--admit-unknown", help="Admit messages without a record in the ledger.")
     ] = False,
-    grant: Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    grant: GrantId = None,
     wait_s: Annotated[
         float, option("--wait", min=0, metavar="SECONDS", help="How long to wait for the outcome of a batch.")
     ] = WAIT_S,
@@ -272,5 +265,4 @@ def doctor(
     columns += [Column("NEXT", folds=True, steps=True)]
     rows = [(one.code, one.subject, one.detail, one.next_step) for one in findings]
     value = {"ok": not findings, "findings": [msgspec.to_builtins(one) for one in findings]}
-    healthy = "No problems found."
-    return Answer(value, (lambda: output.table(columns, rows)) if rows else healthy, 1 if findings else 0)
+    return Answer(value, lambda: output.table(columns, rows, none="No problems found."), 1 if findings else 0)

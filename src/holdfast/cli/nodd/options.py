@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from holdfast.cli.command import Location
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import OPERATOR_HELP, REASON_HELP
+from holdfast.cli.options import OPERATOR_HELP
 from holdfast.core.errors import InputError
 from holdfast.engine.events import Bus
 from holdfast.nodd.dataset import Dataset, Datasets
@@ -34,7 +34,6 @@ DatasetName = Annotated[
 ]
 Operator = Annotated[str | None, option("--operator", metavar="NAME", help=OPERATOR_HELP)]
 TelemetryTarget = Annotated[Target, option("--telemetry", help="Where to send metrics and spans.")]
-Reason = Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)]
 
 
 def prepared(location: Location) -> Store[Any]:

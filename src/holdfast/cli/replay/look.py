@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.cli.declare import option
 from holdfast.cli.documents import write_new, write_tree
-from holdfast.cli.options import actor
+from holdfast.cli.options import REFUSED, actor
 from holdfast.cli.replay import views
 from holdfast.cli.replay.context import ReplayContext, logger, replay_context, selection_named
 from holdfast.cli.replay.flags import GlobalFlags, ModeFlag, PaceFlags, SelectionFlags, typed
@@ -25,7 +25,6 @@ from holdfast.governance.replay import replay as engine
 from holdfast.governance.replay.replay import DryRun
 from holdfast.store import Store
 
-REFUSED = 3
 Examples = Annotated[int, option("--show-examples", metavar="N", min=0, max=1000, help="Show N of the jobs.")]
 SaveSpec = Annotated[
     Path | None, option("--save-spec", metavar="FILE", help="Write the selection to a file: YAML, or .json.")

@@ -7,18 +7,13 @@ from typing import Annotated, Any
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.commands.quarantine.options import (
-    JobId,
-    quarantined_value,
-)
+from holdfast.cli.commands.quarantine.options import JobId, quarantined_value
 from holdfast.cli.declare import option
-from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, actor, word
+from holdfast.cli.options import Operator, RequiredReason, actor, word
 from holdfast.core.errors import InputError
 from holdfast.explain.times import age
 from holdfast.store import Store
 
-Operator = Annotated[str | None, option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)]
-Why = Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)]
 MayWhy = Annotated[
     str | None,
     option("--reason", metavar="TEXT", help="Reason; stored in the journal; not needed for a dry run."),
@@ -31,7 +26,7 @@ def add(
     *,
     job_id: JobId,
     code: Annotated[str, word("--code", "Quarantine code: a reason (parse_error, timeout, …), or a code of your own.")],
-    reason: Why,
+    reason: RequiredReason,
     operator: Operator = None,
 ) -> Answer:
     """Quarantine a pending or failed job: it does not run until it is released."""

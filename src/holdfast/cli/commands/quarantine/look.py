@@ -20,7 +20,7 @@ from holdfast.cli.commands.quarantine.options import (
     quarantined_value,
 )
 from holdfast.cli.declare import option
-from holdfast.cli.options import ID_MAX
+from holdfast.cli.options import ID_MAX, JobsBefore
 from holdfast.cli.text import Column
 from holdfast.core.records import Job, time_text
 from holdfast.explain.values import row_value, tries
@@ -46,12 +46,7 @@ def list_quarantined(
     older_than: OlderThan = None,
     cancelled: Cancelled = False,
     limit: Limit = 50,
-    before: Annotated[
-        int | None,
-        option(
-            "--before", min=1, max=ID_MAX, metavar="ID", help="List only jobs with a smaller id, to continue a page."
-        ),
-    ] = None,
+    before: JobsBefore = None,
 ) -> Answer:
     """List quarantined jobs, newest first."""
     from holdfast.governance.quarantine import find  # noqa: PLC0415 - see above
@@ -66,9 +61,6 @@ def list_quarantined(
 
 
 def _print_list(found: Sequence[Job], now: datetime, limit: int, nothing: str) -> None:
-    if not found:
-        output.line(nothing)
-        return
     columns = ("REASON", "CODE", "OPERATION", "QUEUE", "CLIENT", "KEY", "ATTEMPTS", "SINCE")
     output.table(
         [Column("ID", right=True), *map(Column, columns), Column("LAST ERROR", folds=True)],
@@ -80,6 +72,7 @@ def _print_list(found: Sequence[Job], now: datetime, limit: int, nothing: str) -
             )
             for job in found
         ],
+        none=nothing,
     )  # fmt: skip
     if len(found) == limit:
         output.line(f"There may be more jobs; to continue, add --before {found[-1].job_id}")
@@ -203,9 +196,6 @@ def history(
 
 
 def _print_history(found: Sequence["PastRelease"]) -> None:
-    if not found:
-        output.line("No releases.")
-        return
     columns = ("TIME (UTC)", "ACTOR", "GRANT", "APPROVED BY", "APPROVED VIA", "STATE NOW")
     output.table(
         [Column("JOB", right=True), *map(Column, columns), Column("REASON", folds=True)],
@@ -217,6 +207,7 @@ def _print_history(found: Sequence["PastRelease"]) -> None:
             )
             for past in found
         ],
+        none="No releases.",
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.commands.quarantine.act import MayWhy, Operator, reason_given
+from holdfast.cli.commands.quarantine.act import MayWhy, reason_given
 from holdfast.cli.commands.quarantine.options import (
     Cancelled,
     Code,
@@ -22,7 +22,7 @@ from holdfast.cli.commands.quarantine.options import (
     quarantined_value,
 )
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import GRANT_HELP, ID_MAX, actor, word
+from holdfast.cli.options import ID_MAX, GrantId, Operator, actor, word
 from holdfast.core.errors import InputError
 from holdfast.explain.times import due_moment, duration
 from holdfast.governance.reasons import Reason
@@ -53,7 +53,7 @@ def release(
         list[int] | None, argument(metavar="[JOB]...", min=1, max=ID_MAX, help="Id of a job; repeatable.")
     ] = None,
     reason: MayWhy = None,
-    grant: Annotated[int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
+    grant: GrantId = None,
     run_at: Annotated[
         str | None,
         option("--run-at", metavar="TIME", help="Earliest start, with a zone: 2030-01-31T12:00:00Z (default: now)."),

@@ -14,10 +14,9 @@ import msgspec
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.commands.registry.options import REFUSED, GrantId, Operator, Reason
 from holdfast.cli.declare import argument, option
-from holdfast.cli.documents import DOCUMENT, invalid, load_tree, write_new
-from holdfast.cli.options import actor, word
+from holdfast.cli.documents import DOCUMENT, invalid, load_tree, read_file, write_new
+from holdfast.cli.options import REFUSED, GrantId, OperatorWord, ReasonWord, actor, word
 from holdfast.cli.text import Column
 from holdfast.core.authority import Reject
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
@@ -71,11 +70,11 @@ def request(
     *,
     manifest: ManifestFile,
     rollback_plan: Annotated[str, word("--rollback-plan", "How to undo the build.", metavar="TEXT")],
-    reason: Reason,
+    reason: ReasonWord,
     executor: Annotated[
         str | None, word("--executor", "Name of the person who will build (default: the requester).")
     ] = None,
-    operator: Operator = None,
+    operator: OperatorWord = None,
     ttl: Annotated[str, word("--ttl", "Time until the grant expires: 30m, 2h, 1d.", metavar="TIME")] = "2h",
 ) -> Answer:
     """Request the grant that permits exactly this build."""
@@ -105,7 +104,7 @@ def build(
     location: Location,
     *,
     manifest: ManifestFile,
-    reason: Reason,
+    reason: ReasonWord,
     mode: Annotated[
         str, word("--mode", "Mode of the build: PLAN_ONLY, VERIFY_ONLY, DRY_RUN or REAL_RUN.", metavar="MODE")
     ] = "DRY_RUN",
@@ -114,7 +113,7 @@ def build(
     ] = None,
     expect: Annotated[str | None, word("--expect", "Expected digest of the manifest.", metavar="DIGEST")] = None,
     grant: GrantId = None,
-    operator: Operator = None,
+    operator: OperatorWord = None,
 ) -> Answer:
     """Put the values of a manifest in force: all of them, or none.
 
@@ -182,12 +181,7 @@ def load_manifest(path: Path) -> Manifest:
     """Read a manifest: YAML or TOML by the suffix of the file, otherwise JSON."""
     if path.suffix.lower() in (".yaml", ".yml"):
         return read_manifest(load_tree(path))
-    try:
-        with path.open("rb") as file:
-            data = file.read(PAYLOAD_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "invalid file name"
-        raise InputError(f"Cannot read {path}: {why}.", context={"file": str(path)}) from None
+    data = read_file(path, PAYLOAD_BYTES_MAX)
     try:
         tree = tomllib.loads(data.decode()) if path.suffix.lower() == ".toml" else loads(data)
     except (InputError, ValueError) as error:

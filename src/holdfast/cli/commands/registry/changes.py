@@ -12,10 +12,9 @@ import msgspec
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.commands.registry.options import REFUSED, GrantId, Operator, Reason
 from holdfast.cli.declare import argument, option
-from holdfast.cli.documents import converted, invalid, load_tree
-from holdfast.cli.options import actor, word
+from holdfast.cli.documents import converted, invalid, load_tree, read_file
+from holdfast.cli.options import REFUSED, GrantId, OperatorWord, ReasonWord, actor, word
 from holdfast.core.errors import InputError
 from holdfast.core.json_input import loads
 from holdfast.core.rollback import Contract, RollbackVerdict
@@ -36,7 +35,7 @@ def supersede(
     code: Code,
     version: Annotated[str, argument(metavar="FROM", help="Version that is in force.")],
     to: Annotated[str, argument(metavar="TO", help="Version that replaces it.")],
-    reason: Reason,
+    reason: ReasonWord,
     by: Annotated[
         str | None, word("--by", "Code of another operation, of which TO is a version in force.", metavar="CODE")
     ] = None,
@@ -49,7 +48,7 @@ def supersede(
     ] = None,
     grant: GrantId = None,
     dry_run: DryRun = False,
-    operator: Operator = None,
+    operator: OperatorWord = None,
 ) -> Answer:
     """Replace the version in force by a new version, or by another operation.
 
@@ -90,10 +89,10 @@ def retire(
     *,
     code: Code,
     version: Annotated[str, argument(metavar="VERSION", help="Version that is in force.")],
-    reason: Reason,
+    reason: ReasonWord,
     grant: GrantId = None,
     dry_run: DryRun = False,
-    operator: Operator = None,
+    operator: OperatorWord = None,
 ) -> Answer:
     """Retire an operation without a successor; new jobs are refused, accepted jobs still run."""
     from holdfast.governance.registry import supersede as supersession  # noqa: PLC0415 - see above
@@ -136,10 +135,9 @@ def _meaning(text: str) -> Any:
     if not text.startswith("@"):
         return loads(text)
     path = Path(text[1:])
+    data = read_file(path)
     try:
-        return loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.", context={"file": str(path)}) from None
+        return loads(data)
     except InputError as error:
         raise invalid("semantics", error.message, file=str(path)) from None
 

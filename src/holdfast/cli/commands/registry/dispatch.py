@@ -12,9 +12,8 @@ import msgspec
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.commands.registry.build import load_manifest
-from holdfast.cli.commands.registry.options import REFUSED, GrantId, Operator, Reason
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import actor, word
+from holdfast.cli.options import REFUSED, GrantId, OperatorWord, ReasonWord, actor, word
 
 
 @command(Location.unopened)
@@ -27,7 +26,7 @@ def dispatch(
     root: Annotated[str | None, word("--root", "Idempotency root; of a DRY_RUN it begins with DRYRUN-NS:.")] = None,
     manifest: Annotated[Path | None, option("--manifest", metavar="FILE", help="Manifest as the fixture.")] = None,
     observe: Annotated[bool, option("--observe", help="Keep the answer as evidence, once for its root.")] = False,
-    operator: Operator = None,
+    operator: OperatorWord = None,
 ) -> Answer:
     """Validate a request for a contract of the registry. It carries nothing out, and refuses REAL_RUN.
 
@@ -64,11 +63,11 @@ def dismantle(
     location: Location,
     *,
     collection: Annotated[str, argument(metavar="COLLECTION", help="Collection of a dev ledger.")],
-    reason: Reason,
+    reason: ReasonWord,
     mode: Annotated[str, word("--mode", "PLAN_ONLY, VERIFY_ONLY, DRY_RUN or REAL_RUN.", metavar="MODE")] = "DRY_RUN",
     root: Annotated[str | None, word("--root", "Root of the run, to continue one that was interrupted.")] = None,
     grant: GrantId = None,
-    operator: Operator = None,
+    operator: OperatorWord = None,
 ) -> Answer:
     """Take a disposable collection of a dev ledger out of force. Nothing is deleted, and its audit stays.
 

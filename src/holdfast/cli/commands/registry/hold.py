@@ -5,9 +5,8 @@ from typing import Annotated
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.commands.registry.options import GrantId, Operator
 from holdfast.cli.declare import argument
-from holdfast.cli.options import REASON_HELP, actor, word
+from holdfast.cli.options import REASON_HELP, GrantId, OperatorWord, actor, word
 from holdfast.core.errors import InputError
 from holdfast.explain.values import row_value
 
@@ -28,7 +27,7 @@ def hold(
     ] = None,
     reason: Annotated[str | None, word("--reason", REASON_HELP, metavar="TEXT")] = None,
     grant: GrantId = None,
-    operator: Operator = None,
+    operator: OperatorWord = None,
 ) -> Answer:
     """Stop real builds for the whole ledger (REGISTRATION_HOLD), or allow them again under a grant.
 

@@ -43,9 +43,6 @@ def list_values(
 
 
 def _print_values(rows: list[RegistryValue]) -> None:
-    if not rows:
-        output.line("No values in force.")
-        return
     names = ("CODE", "VERSION", "STATE", "STATUS", "COLLECTION", "ACT TYPE")
     output.table(
         [*(Column(name) for name in names), Column("SUCCESSOR"), Column("AUTHORITY", folds=True)],
@@ -56,6 +53,7 @@ def _print_values(rows: list[RegistryValue]) -> None:
             )
             for row in rows
         ],
+        none="No values in force.",
     )  # fmt: skip
 
 
