@@ -18,6 +18,7 @@ DEPTH_MAX = 64
 PAYLOAD_BYTES_MAX = 1 << 20
 INTEGER_BITS_MAX = 1024  # more than any float, and few enough that parsing the digits is fast
 
+_SMALL = 1 << 63  # integers below it are written alike by every encoder
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
 Json = Any  # a value that json.loads returns
@@ -95,7 +96,7 @@ def refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
         _refuse_inexact(value)
         if kind is float:
             return not 1e-3 < abs(value) < 1e15 or value == int(value)
-        return not -(1 << 63) <= value < 1 << 63
+        return not -_SMALL <= value < _SMALL
     if kind is not dict and kind is not list:
         raise PayloadNotJsonError(f"{kind.__name__} is not a JSON type")
     if depth_left == 0:
@@ -106,8 +107,11 @@ def refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
                 raise PayloadNotJsonError(f"an object key is {type(key).__name__}, not text")
     careful = False
     for item in value.values() if kind is dict else value:
-        # Most values of a payload are text: skip the call for them.
-        if type(item) is not str and refuse_foreign(item, depth_left - 1, depth_max):
+        # Most values of a payload are text or small integers: skip the call for them.
+        kind = type(item)
+        if kind is str or (kind is int and -_SMALL < item < _SMALL):
+            continue
+        if refuse_foreign(item, depth_left - 1, depth_max):
             careful = True
     return careful
 

@@ -61,7 +61,9 @@ class OpenedLedger:
         self, calls: Sequence[Call], transaction: Transaction | None = None, confirmed: Collection[object] = ()
     ) -> list[Submission]:
         """Return what the store records for each call."""
-        if any(self.known.handlers.get(call.operation) is not None for call in calls):
+        if len(self._declared) != len(self.known.handlers) and any(
+            self.known.handlers.get(call.operation) is not None for call in calls
+        ):
             self.declare_new(transaction)
         self.known.refresh(self.store, calls)
         return [prepare(call, self.known, confirmed) for call in calls]

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 LEASE_S, LEASE_S_MAX = 30.0, 366 * 86_400.0
 FOUND_MAX = 1000
 _PLAIN = (None,) * 5
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 _decode = msgspec.json.Decoder().decode
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
 
@@ -176,7 +175,9 @@ class Operation(Generic[P, R_co]):
     def checked(self, arguments: object) -> dict[str, Json]:
         """Return arguments as the JSON object that is stored, or raise ArgumentsError."""
         try:
-            payload = _as_json(msgspec.to_builtins(arguments, enc_hook=_encoded, str_keys=True))
+            payload = msgspec.to_builtins(arguments, enc_hook=_encoded, str_keys=True)
+            if type(payload) is dict and _has_tuple(payload):
+                payload = _as_json(payload)
             if self._keywords is None:
                 msgspec.convert(payload, self._arguments, dec_hook=_decoded)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
@@ -301,10 +302,22 @@ def _always(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
+def _has_tuple(value: Any) -> bool:
+    """Return whether a dict, list or tuple of builtins is or contains a tuple."""
+    kind = type(value)
+    if kind is tuple:
+        return True
+    for item in value.values() if kind is dict else value:
+        kind = type(item)
+        if (kind is dict or kind is list or kind is tuple) and _has_tuple(item):
+            return True
+    return False
+
+
 def _as_json(value: Any) -> Any:
     """Return builtins with lists where msgspec leaves tuples: JSON has only the one."""
     if isinstance(value, dict):
-        return {name: item if type(item) in _SCALARS else _as_json(item) for name, item in value.items()}
+        return {name: _as_json(item) for name, item in value.items()}
     return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 

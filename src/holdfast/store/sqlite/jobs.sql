@@ -7,8 +7,9 @@ SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'holdfast_calls';
 -- s: what submissions share: operation, operation_version, client, queue, max_attempts, replay_attempts, priority, run_at,
 -- replaces. rows: which of s, payload, digest, key.
 -- The anti-join is the dedupe: a BEFORE INSERT guard stops whatever would replace a row, so ON CONFLICT cannot be used.
--- Writers take turns, so the ids after the last one are free. While a key is erased or a queue has a limit, only
--- `store.verbs.gate` may insert: it sets :gated. Returned: the id, and which of the rows it is.
+-- Writers take turns, so the ids after the last one are free; the order of the rows does not matter, and to sort them
+-- would cost. While a key is erased or a queue has a limit, only `store.verbs.gate` may insert: it sets :gated. Returned:
+-- the id, and which of the rows it is.
 WITH s AS MATERIALIZED (
   SELECT key, value ->> 0 AS operation, value ->> 1 AS operation_version, value ->> 2 AS client, value ->> 3 AS queue,
     value ->> 4 AS max_attempts, value ->> 5 AS replay_attempts, value ->> 6 AS priority, value ->> 7 AS run_at,
@@ -21,8 +22,7 @@ SELECT :after + 1 + r.key, s.operation_version, s.client, r.value ->> 3, s.max_a
   FROM json_each(:rows) r CROSS JOIN s ON s.key = r.value ->> 0
  WHERE (:gated OR NOT EXISTS (SELECT 1 FROM holdfast_erased)
     AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.depth_max IS NOT NULL))
-   AND NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = s.client AND c.key = r.value ->> 3)
- ORDER BY r.key;
+   AND NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = s.client AND c.key = r.value ->> 3);
 WITH s AS MATERIALIZED (
   SELECT key, value ->> 0 AS operation, value ->> 1 AS operation_version, value ->> 2 AS client, value ->> 3 AS queue,
     value ->> 4 AS max_attempts, value ->> 5 AS replay_attempts, value ->> 6 AS priority, value ->> 7 AS run_at,
