@@ -92,7 +92,6 @@ def submission(job: IngestionJob) -> Submission:
 
 
 def row(job: Job) -> JobRow:
-    """Return the queue's row of a job of the ledger."""
     return JobRow(
         job_id=job.key or "",
         ledger_id=job.job_id,
@@ -110,7 +109,6 @@ def row(job: Job) -> JobRow:
 
 
 def lease_token(attempt: Attempt) -> LeaseToken:
-    """Return the token of an attempt."""
     execution, shown = attempt.execution, row(attempt.job)
     return LeaseToken(shown["job_id"], execution.lease_token, execution.attempt, execution.lease_expires_at, shown)
 

@@ -130,7 +130,6 @@ def _key(text: str | None) -> Key | None:
 
 
 def entry_of(job: Job) -> WalEntry:
-    """Return the entry of a job of a log."""
     status = ENTRY_STATUS[job.state]
     return WalEntry(
         id=job.job_id,
@@ -149,7 +148,6 @@ def entry_of(job: Job) -> WalEntry:
 
 
 def milliseconds(moment: datetime) -> int:
-    """Return a time as milliseconds since 1970."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 

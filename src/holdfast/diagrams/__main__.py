@@ -29,7 +29,6 @@ NOTES = {
 
 
 def page() -> str:
-    """Return the whole page."""
     return HEAD + "".join(_section(diagram) for diagram in diagrams())
 
 

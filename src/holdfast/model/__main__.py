@@ -71,7 +71,6 @@ runs many seeds, and `python -m holdfast.model --seed 7` prints the steps of one
 
 
 def page() -> str:
-    """Return the page of the catalogue."""
     sound = ["| model | generated | distinct | promises kept |", "|---|---|---|---|"]
     flawed = ["| model and flaw | what breaks | steps | generated |", "|---|---|---|---|"]
     for run in RUNS:
@@ -109,7 +108,6 @@ def _lines(lines: list[str]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command that the arguments select."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.model", description="Explore the models of Holdfast.")
     parser.add_argument("--large", action="store_true", help="also run the models that take minutes")
     other = parser.add_mutually_exclusive_group()

@@ -38,7 +38,6 @@ class Outcome:
 
     @property
     def sound(self) -> bool:
-        """Tell whether everything holds."""
         return self.fault is None
 
 

@@ -139,7 +139,6 @@ class Fleet(NamedTuple):
     unchecked: UncheckedGuards = frozenset()
 
     def model(self) -> Model[State]:
-        """Return the model to explore."""
         crews = tuple((IDLE,) * number for number in (self.workers, self.reapers, self.operators))
         job = _case(work=rules.submitted(self.budget), tries=(), effects=(), rulings=(), released=0, faults=())
         return Model(
@@ -158,7 +157,6 @@ class Fleet(NamedTuple):
 
     @property
     def budget(self) -> Budget:
-        """Return how often a job may be tried."""
         return Budget(self.max_attempts, self.replay_attempts)
 
     def left_out(self, kind: Kind) -> set[Guard]:
@@ -223,7 +221,6 @@ def _reaper(fleet: Fleet, case: Case, hand: Hand, place: int) -> tuple[Local, ..
 
 
 def _operator(fleet: Fleet, case: Case, hand: Hand, place: int) -> tuple[Local, ...]:
-    """Return what an operator can do."""
     if hand.plan is not None:
         return (_written(fleet, case, hand, hand.plan),)
     return _decided(fleet, case, Hand(place), _RULINGS if case.released < fleet.releases else _FREE_RULINGS)
@@ -324,7 +321,6 @@ def _older(case: Case) -> Case:
 
 
 def _but(case: Case, **changes: object) -> Case:
-    """Return a job with these fields changed."""
     return _case(**{field.name: changes.get(field.name, getattr(case, field.name)) for field in fields(Case)})
 
 

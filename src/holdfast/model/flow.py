@@ -92,7 +92,6 @@ class Flow(NamedTuple):
     flaw: Flaw | None = None
 
     def model(self) -> Model[State]:
-        """Return the model to explore."""
         late = self.flaw in (Flaw.APART, Flaw.AT_THE_END)
         parents = (Parent(submitted(BUDGET)),) * self.parents
         follower = Follower(0 if late else 1, not late, JobState.PENDING)

@@ -107,7 +107,6 @@ class Grants(NamedTuple):
     flaw: Flaw | None = None
 
     def model(self) -> Model[State]:
-        """Return the model to explore."""
         [(_, job)] = _quarantined(submitted(BUDGET))
         return Model(
             initial=State((job,) * self.jobs, (), (IDLE,) * self.runners, (IDLE,) * self.clerks, ()),

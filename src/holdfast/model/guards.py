@@ -104,7 +104,6 @@ class JobRows(NamedTuple):
 
     @property
     def latest(self) -> Try | None:
-        """Return the job's latest execution."""
         return self.tries[-1] if self.tries else None
 
 
@@ -175,7 +174,6 @@ class JobGuards(NamedTuple):
     releases: int = 1
 
     def model(self) -> Model[JobRows]:
-        """Return the model to explore."""
         budget = Budget(self.max_attempts, self.replay_attempts)
         return Model(
             initial=JobRows(rules.submitted(budget), (), budget, (0,) * self.workers, 0, ()),
@@ -309,7 +307,6 @@ class GovernedGuards(NamedTuple):
     lasts: int = 1
 
     def model(self) -> Model[GovernedRows]:
-        """Return the model to explore."""
         names = (SELF, EXPIRED, EARLY, LIFTED, RETIRED, FOLLOWED)
         birth = VALUE.path("admit", None)
         return Model(

@@ -62,14 +62,12 @@ class WrongStep(msgspec.Struct, frozen=True):
 
 
 def wrong_row(row: Row, code: str, detail: str) -> WrongStep:
-    """Return the wrong step that a row is."""
     return wrong_step(code, row.machine, row.subject, row.version, detail, seq=row.seq)
 
 
 def wrong_step(
     code: str, machine: str, subject: int, version: int, detail: str, *, seq: int | None = None
 ) -> WrongStep:
-    """Return a wrong step of a record."""
     job_id = subject // EXEC_IDS if machine == EXECUTION.name else subject if machine in OF_A_JOB else None
     return WrongStep(code, machine, subject, version, detail, seq, job_id)
 

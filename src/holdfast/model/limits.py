@@ -83,7 +83,6 @@ class Limits(NamedTuple):
     flaw: Flaw | None = None
 
     def model(self) -> Model[State]:
-        """Return the model to explore."""
         jobs = (Case(submitted(BUDGET)),) * len(self.keys)
         return Model(
             initial=State(jobs, frozenset(), (IDLE,) * self.workers, (self.queue, self.key), self.changes, over=False),

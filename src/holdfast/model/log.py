@@ -71,7 +71,6 @@ class State(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Return whether no entry is pending."""
         return not any(entry.status is EntryStatus.PENDING for entry in self.entries)
 
 
@@ -87,7 +86,6 @@ class Log(NamedTuple):
     flaw: Flaw | None = None
 
     def model(self) -> Model[State]:
-        """Return the model to explore."""
         none: tuple[int | None, ...] = (None,) * self.keys
         invariants = {
             "one entry a key": _one_entry_a_key,

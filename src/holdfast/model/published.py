@@ -50,7 +50,6 @@ class State(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing is pending."""
         return not any(entry.status is EntryStatus.PENDING for entry in self.wal)
 
 

@@ -217,7 +217,6 @@ def record_of(kind: Callable[..., T], **given: object) -> T:
 
 @lru_cache(maxsize=1 << 16)
 def execution_of(attempt: Try) -> Execution:
-    """Return the execution of a model."""
     return Execution(
         exec_id=1,
         job_id=1,
@@ -241,7 +240,6 @@ def execution_of(attempt: Try) -> Execution:
 
 
 def release_of(job: int) -> Wanted:
-    """Return the act of releasing a job."""
     return Wanted(act=Act.RELEASE, target=f"job:{job}", environment=PROD, executor="model")
 
 

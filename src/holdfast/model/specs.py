@@ -74,7 +74,6 @@ def _words(words: Iterable[str]) -> str:
 
 
 def configuration(name: str) -> str:
-    """Return the configuration of a run of the log."""
     run = RUNS[name]
     clients = ", ".join(f"c{number}" for number in range(1, run["clients"] + 1))
     lines = [
@@ -102,7 +101,6 @@ def files() -> dict[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the files into a directory, or compare them with it."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.model.specs", description="Write the TLA+ files.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")

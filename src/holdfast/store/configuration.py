@@ -77,7 +77,6 @@ def resolved(arguments: Mapping[str, object] | None = None) -> Resolved:
 
 
 def variable_of(name: str) -> str:
-    """Return the environment variable of a setting."""
     return f"HOLDFAST_{name.upper()}"
 
 

@@ -298,12 +298,10 @@ def granted(guarded: Guarded, old: str | None, new: str) -> str:
 
 
 def sql_texts(words: Iterable[str]) -> str:
-    """Return words as a list of SQL literals."""
     return ", ".join(sql_text(word) for word in words)
 
 
 def sql_text(word: str) -> str:
-    """Return a word as an SQL literal."""
     invariant("'" not in word, f"the state or event {word!r} contains a quote")
     return f"'{word}'"
 

@@ -43,7 +43,6 @@ def moved(old: str, new: str) -> str:
 
 
 def job_birth_violations(new: str, no_door: str) -> Iterator[Violation]:
-    """Yield the violations of an INSERT of a job."""
     yield from birth_violations(JOBS, new, no_door)
     call = f"EXISTS (SELECT 1 FROM {{schema}}{PREFIX}calls c WHERE c.job_id = {new}.job_id)"
     yield Violation(Refusal.ILLEGAL_BIRTH, f"(NOT {call}) AND {no_door}")
@@ -267,7 +266,6 @@ def just_stepped(row: str, written_here: str | None = None) -> str:
 
 
 def views() -> dict[str, str]:
-    """Return the views by name."""
     return {EXECUTIONS: _executions_view(), EDGES: _edges_view()}
 
 

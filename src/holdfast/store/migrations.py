@@ -38,7 +38,6 @@ class Migration(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Return the digest that the ledger stores."""
         return sha256(self.text)
 
     def statements(self) -> list[str]:
@@ -202,7 +201,6 @@ def _machine_drift(store: Store[Any], connection: Any) -> list[str]:
 
 
 def epoch_of(store: Store[Any], connection: Any) -> int:
-    """Return the ledger's epoch."""
     rows = store.execute(connection, "SELECT name, value FROM holdfast_meta WHERE name = 'epoch'")
     return int(Settings((name, value) for name, value in rows)["epoch"])
 

@@ -87,7 +87,6 @@ def encoded(rows: object) -> str:
 
 @cache
 def statements(dialect: str) -> Statements:
-    """Return every statement of a dialect by its name."""
     return gathered(dialect, STORE / "sql", STORE / dialect)
 
 

@@ -70,17 +70,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def full_name(self) -> str:
-        """Return its name in the database."""
         return PREFIX + self.name
 
     @property
     def names(self) -> list[str]:
-        """Return the names of its columns."""
         return [column.name for column in self.columns]
 
     @property
     def write_once(self) -> tuple[str, ...]:
-        """Return the columns that never change."""
         return tuple(column.name for column in self.columns if column.write_once)
 
     def key_of(self, row: Row) -> tuple[Any, ...]:

@@ -100,7 +100,6 @@ class Reading:
         return self.store.now()
 
     def run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
-        """Run a named statement of the store."""
         return self.store.run(self.connection, name, params)
 
     def query(self, sql: str, params: Mapping[str, object]) -> tuple[list[str], list[tuple[Any, ...]]]:

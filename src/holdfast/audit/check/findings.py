@@ -54,7 +54,6 @@ class Invariant(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity = Severity.ERROR
 
     def violation(self, finding: Finding) -> Violation:
-        """Return a finding as a violation of this invariant."""
         return Violation(
             self.name, finding.subject, finding.detail, self.severity, finding.machine, finding.id, finding.evidence
         )
@@ -76,16 +75,13 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_record(history: History, kind: str, detail: str, **evidence: Json) -> Finding:
-    """Return a finding about a record of any machine."""
     machine = history.machine.name
     return Finding(f"{machine} {history.subject}", detail, machine, history.subject, {"kind": kind, **evidence})
 
 
 def of_job(case: Case, kind: str, detail: str, **evidence: Json) -> Finding:
-    """Return a finding about a job."""
     return of_record(case.history, kind, detail, job_id=case.job.job_id, **evidence)
 
 
 def of_execution(case: Case, history: History, kind: str, detail: str, **evidence: Json) -> Finding:
-    """Return a finding about one execution of a job."""
     return of_record(history, kind, detail, job_id=case.job.job_id, **evidence)

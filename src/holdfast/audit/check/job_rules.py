@@ -213,7 +213,6 @@ def results(case: Case, _context: RuleContext) -> Iterator[Finding]:
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text is JSON."""
     try:
         msgspec.json.decode(text)
     except msgspec.DecodeError:

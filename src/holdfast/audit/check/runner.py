@@ -130,7 +130,6 @@ class LedgerCheck:
             self._walker.violations.append(BY_NAME["database"].violation(finding))
 
     def context(self, reading: Reading) -> RuleContext:
-        """Return the context of the rules in one read transaction."""
         return RuleContext(Evidence(reading), limit=self._walker.room, batch=self._walker.batch)
 
     def judge_jobs(self, context: RuleContext, cases: Sequence[Case]) -> None:

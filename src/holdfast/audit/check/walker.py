@@ -76,7 +76,6 @@ class Walker:
         return max(1, self._limit - len(self.violations))
 
     def report(self) -> CheckReport:
-        """Return what was found."""
         return CheckReport.of(self.violations[: self._limit], self.checked, more=self.full)
 
     def check_whole(self, invariant: Invariant, rule: WholeLedgerRule) -> Steps[None]:
@@ -128,6 +127,5 @@ class Walker:
     def apply_all(
         self, rules: Sequence[tuple[Invariant, Callable[..., Iterator[Finding]]]], *arguments: Any, subject: str
     ) -> None:
-        """Apply several rules to one subject."""
         for invariant, rule in rules:
             self.apply(invariant, rule, *arguments, subject=subject)

@@ -85,7 +85,6 @@ class ArchiveContents(msgspec.Struct, frozen=True):
 
 
 def archive_name(first_seal: int, last_seal: int) -> str:
-    """Return the file name of the archive of these seals."""
     return f"journal-{first_seal}-{last_seal}.jsonl.gz"
 
 
@@ -246,7 +245,6 @@ def _draft_of(first_seal: int, last_seal: int) -> str:
 
 @contextmanager
 def _file_errors(where: Path) -> Iterator[None]:
-    """Turn an OSError into ArchiveUnwritableError."""
     try:
         yield
     except OSError as error:

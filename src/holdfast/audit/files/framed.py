@@ -23,7 +23,6 @@ _encode = msgspec.json.Encoder().encode
 
 
 def json_line(value: object) -> bytes:
-    """Return a value as its line."""
     return _encode(value) + b"\n"
 
 
@@ -68,7 +67,6 @@ class LineReader:
         return text
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the lines that are left."""
         return iter(self.read, b"")
 
     def decode(self, text: bytes, shape: type[T]) -> T:

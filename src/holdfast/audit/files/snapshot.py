@@ -103,7 +103,6 @@ def schema_number(dialect: str) -> int:
 
 
 def line_of(table: Table, row: Row) -> bytes:
-    """Return a row as its line."""
     return json_line([table.name, *row])
 
 
@@ -150,7 +149,6 @@ class LiveLedger:
         return self._reading.portable.rows_of(table)
 
     def size(self) -> int:
-        """Return the number of rows."""
         return sum(self._reading.portable.count_of(table) for table in TABLES)
 
 

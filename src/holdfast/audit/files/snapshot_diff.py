@@ -48,7 +48,6 @@ class TableDifferences(msgspec.Struct, kw_only=True):
 
     @property
     def total(self) -> int:
-        """Return the number of rows that differ."""
         return self.only_a + self.only_b + self.changed
 
     def add(self, which: str, key: Key) -> None:
@@ -69,7 +68,6 @@ class SnapshotComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def same(self) -> bool:
-        """Return whether nothing differs."""
         return not self.tables
 
 
@@ -124,7 +122,6 @@ def _is_compressed(place: str) -> bool:
 
 
 def _compared_rows(table: Table, source: SnapshotSource, epoch: int) -> Iterator[Row]:
-    """Yield the rows to compare."""
     if table.name == "meta":
         return (row for row in source.rows(table) if row[0] not in _OWN)
     if table.name in _EPOCHS:

@@ -112,7 +112,6 @@ class SealedHistory:
             self._noted = row[1]
 
     def take_seal(self, row: Row) -> None:
-        """Take the next seal."""
         seal = Seal(*row)
         number = len(self.seals) + 1
         if seal.seal_id != number or seal.previous != self.head or (self._ends and seal.end <= self._ends[-1]):
@@ -131,7 +130,6 @@ class SealedHistory:
         self._archived = max(self._archived, Archive(*row).last_seal)
 
     def take_row(self, row: Row) -> None:
-        """Take the next row of the journal."""
         seq, epoch, xid = row[:3]
         index = bisect_left(self._ends, (epoch, xid, seq))
         if index == len(self._ends):

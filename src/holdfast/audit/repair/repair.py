@@ -58,7 +58,6 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether no violation is left."""
         return not self.left
 
 

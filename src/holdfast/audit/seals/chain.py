@@ -54,7 +54,6 @@ class SealChain:
 
     @property
     def is_read(self) -> bool:
-        """Whether every seal has been read."""
         return self._read >= self._upto
 
     @property

@@ -38,17 +38,14 @@ class SignedHead(Head, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def head(self) -> Head:
-        """Return the head without its signature."""
         return Head(**{name: getattr(self, name) for name in Head.__struct_fields__})
 
 
 def signed_bytes(head: Head) -> bytes:
-    """Return the bytes that are signed."""
     return PREFIX + canonical({name: getattr(head, name) for name in Head.__struct_fields__}).encode()
 
 
 def sign(head: Head, private: "Ed25519PrivateKey") -> SignedHead:
-    """Return a head, signed with a private key."""
     return SignedHead(
         **msgspec.structs.asdict(head),
         signature=private.sign(signed_bytes(head)).hex(),

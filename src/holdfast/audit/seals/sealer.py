@@ -68,7 +68,6 @@ def genesis(ledger_id: str) -> str:
 
 
 def seal_hash(seal: Seal) -> str:
-    """Return the hash of a seal's fields."""
     return digest({name: getattr(seal, name) for name in HASHED})
 
 

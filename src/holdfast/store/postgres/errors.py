@@ -65,7 +65,6 @@ def of_effect(error: psycopg.Error, connection: Any, statement: str, *, url: str
 
 
 def meaning(state: str) -> Meaning:
-    """Return what a SQLSTATE means."""
     return meaning_of(state, TABLE, OTHER)
 
 
@@ -80,7 +79,6 @@ def first_line(error: psycopg.Error) -> str:
 
 
 def without_password(text: str, url: str) -> str:
-    """Return a text without the password of a URL."""
     try:
         password = psycopg.conninfo.conninfo_to_dict(url).get("password")
     except psycopg.ProgrammingError:

@@ -119,7 +119,6 @@ def _record_triggers() -> dict[tuple[str, str], str]:
 
 
 def views(schema: str) -> dict[str, str]:
-    """Return the text of every view by its name."""
     texts = joint.views().items()
     return {name: f"CREATE OR REPLACE VIEW {name} AS\n{text.replace('{schema}', schema)}" for name, text in texts}
 

@@ -300,7 +300,6 @@ def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
 
 
 def _triggers(epoch: int) -> dict[str, str]:
-    """Return the text of every trigger by its name."""
     return {name: text.replace("{epoch}", str(epoch)) for name, text in generated("sqlite", "trigger").items()}
 
 

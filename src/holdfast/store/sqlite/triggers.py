@@ -44,7 +44,6 @@ NO_DOOR = "NOT EXISTS (SELECT 1 FROM holdfast_maintenance)"
 
 
 def triggers(epoch: str) -> dict[str, str]:
-    """Return the text of every trigger by its name."""
     others = (guarded for guarded in GUARDED if guarded.machine is not JOB)
     machines = (text for guarded in others for text in _machine_triggers(guarded, epoch))
     texts = (
@@ -64,7 +63,6 @@ def triggers(epoch: str) -> dict[str, str]:
 
 
 def views() -> dict[str, str]:
-    """Return the text of every view by its name."""
     return {name: f"CREATE VIEW {name} AS\n{text.format(schema='')}" for name, text in joint.views().items()}
 
 

@@ -19,7 +19,6 @@ IN_MODIFY = 2
 
 
 def log_watch(database: Path) -> Watch:
-    """Return a watch of the write-ahead log of a SQLite file."""
     c = ctypes.CDLL(None) if sys.platform == "linux" else None
     inotify = c.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if c else -1
     if inotify >= 0:

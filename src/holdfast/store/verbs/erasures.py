@@ -34,7 +34,6 @@ class Erasure(msgspec.Struct, frozen=True):
 
 
 def erasure_of(reading: Reading, job_id: int) -> Erasure | None:
-    """Return the erasure of a job, or None."""
     rows = reading.run("erasure_of", job_id=job_id)
     return Erasure(job_id, reading.store.moment(rows[0][0]), *rows[0][1:]) if rows else None
 

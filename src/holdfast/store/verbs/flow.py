@@ -106,7 +106,6 @@ class FlowReads(Verbs):
         return found
 
     def batches(self, n: int = 100) -> list[Wait]:
-        """Return the last n batches, newest first."""
         return self._all(_read_wait, "list_batches", n=n)
 
     def states_of(self, wait_id: int) -> dict[JobState, int]:
@@ -275,7 +274,6 @@ class FlowWrites(FlowReads, WritingVerbs):
 
 
 def _holds(job: Job, window_s: float | None, now: datetime) -> bool:
-    """Return whether a scope is taken by its job."""
     return job.state not in JOB.final if window_s is None else now - job.created_at < timedelta(seconds=window_s)
 
 

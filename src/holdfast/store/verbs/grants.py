@@ -24,7 +24,6 @@ class GrantReads(Verbs):
     """Reads grants and approvers."""
 
     def get(self, grant_id: int) -> Grant | None:
-        """Return a grant, or None if it does not exist."""
         return self._one(_read_grant, "get_grant", grant_id=grant_id)
 
     def open_for(self, action: str, target: str) -> list[Grant]:

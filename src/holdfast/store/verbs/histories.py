@@ -29,7 +29,6 @@ class Entry(JournalRow, frozen=True, gc=False):
 
     @property
     def key(self) -> Key:
-        """Return the row's place among the seals."""
         return self.epoch, self.xid, self.seq
 
 

@@ -22,7 +22,6 @@ class OperationReads(Verbs):
     """Reads the declared operations."""
 
     def declared(self) -> dict[str, Declared]:
-        """Return the declared operations by name."""
         return {
             name: msgspec.structs.replace(declared_from(name, defaults), version=version)
             for name, version, defaults in self._run("known_operations")

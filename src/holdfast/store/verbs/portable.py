@@ -31,7 +31,6 @@ class PortableReads(Verbs):
         return store.upkeep.stream(self._session.connection, sql, kinds)
 
     def count_of(self, table: Table) -> int:
-        """Return how many rows a table has."""
         [[n]] = self._session.execute(f"SELECT count(*) FROM {table.full_name}")
         return int(n)
 

@@ -41,7 +41,6 @@ class QueueReads(Verbs):
     """Reads which queues are paused, and the changes of a queue."""
 
     def paused(self) -> list[str]:
-        """Return the paused queues."""
         return [queue for (queue,) in self._run("paused_queues")]
 
     def history(self, queue: str, *, limit: int = 100) -> list[QueueChange]:

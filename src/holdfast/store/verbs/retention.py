@@ -192,7 +192,6 @@ class RetentionWrites(RetentionReads, WritingVerbs):
             self._session.settings.set(SLIM_MARK, msgspec.json.encode(moved).decode())
 
     def forget_checkpoints(self, job_ids: Sequence[int]) -> None:
-        """Delete the checkpoints of these jobs."""
         self._run("forget_checkpoints", rows=encoded(sorted(job_ids)))
 
     def extend_journal(self) -> str | None:

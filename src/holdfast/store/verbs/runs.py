@@ -23,7 +23,6 @@ class RunReads(Verbs):
     """Reads runs, steps and evidence."""
 
     def get(self, root: str) -> ProcedureRun | None:
-        """Return the run with an idempotency root, or None."""
         return self._one(_read_run, "get_run", root=root)
 
     def page(

@@ -42,7 +42,6 @@ class ScheduleReads(Verbs):
     """Reads ticks."""
 
     def any(self) -> bool:
-        """Return whether the ledger has a schedule."""
         return bool(self._run("any_schedule"))
 
     def last_ticks(self, schedules: Sequence[str]) -> dict[str, LastTick]:

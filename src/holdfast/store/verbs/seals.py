@@ -42,7 +42,6 @@ class Block(NamedTuple):
 
     @property
     def end(self) -> Key:
-        """Return the key of the last row."""
         return self.epoch, self.last_xid, self.last_seq
 
 
@@ -50,7 +49,6 @@ class SealReads(Verbs):
     """Reads seals, archives, and journal rows as they are hashed."""
 
     def last(self) -> Seal | None:
-        """Return the newest seal."""
         rows = self._run("last_seal")
         return Seal(*rows[0]) if rows else None
 
@@ -101,7 +99,6 @@ class SealReads(Verbs):
         return int(first)
 
     def sealing_bounds(self) -> Bounds:
-        """Return the bounds of this view."""
         [row] = self._run("sealing_bounds")
         return Bounds(*row)
 

@@ -13,7 +13,6 @@ class SettingReads(Verbs):
     """Reads the settings."""
 
     def read(self) -> Settings:
-        """Return the ledger's settings."""
         return Settings(self._run("get_meta"))
 
 
@@ -21,5 +20,4 @@ class SettingWrites(SettingReads, WritingVerbs):
     """Writes settings."""
 
     def set(self, name: str, value: str) -> None:
-        """Write one setting of the ledger."""
         self._run("set_meta", name=name, value=value)

@@ -35,7 +35,6 @@ class SlotReads(Verbs):
     """Reads limits and the slots that are held."""
 
     def rules(self) -> dict[str, Limit]:
-        """Return the limits by their subject."""
         return _rules(self._run("limit_rules"))
 
     def next_due(self, due_at: datetime | None) -> datetime | None:

@@ -19,7 +19,6 @@ class SwitchReads(Verbs):
     """Reads switches."""
 
     def on(self) -> dict[str, Switch]:
-        """Return the switches that are on, by name."""
         return {switch.name: switch for switch in self._all(_read_switch, "switches_on")}
 
     def last(self, name: str) -> Switch | None:

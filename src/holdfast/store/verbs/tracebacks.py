@@ -12,7 +12,6 @@ TRACEBACK_MAX = 16_000  # characters
 
 
 def tracebacks_of(reading: Reading, job_id: int) -> dict[int, str]:
-    """Return the tracebacks of a job by the number of the attempt."""
     return dict(reading.run("tracebacks_of", job_id=job_id))
 
 

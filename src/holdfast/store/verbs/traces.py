@@ -65,5 +65,4 @@ def trace_of(reading: Reading, job_id: int) -> Trace | None:
 
 
 def forget_traces(transaction: Transaction, job_ids: Sequence[int]) -> None:
-    """Delete the traces of these jobs."""
     transaction.run("forget_traces", rows=encoded(sorted(job_ids)))

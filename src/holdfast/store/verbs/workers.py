@@ -28,7 +28,6 @@ class WorkerWrites(WritingVerbs):
         )
 
     def stopped(self, worker_id: str) -> None:
-        """Record that a worker has stopped."""
         self._run("worker_stopped", worker_id=worker_id, now=self._store.time_parameter())
 
     def forget(self, before: datetime) -> None:
