@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from holdfast.audit.seals.heads import SignedHead, read_head, read_heads, sign, signed_bytes
+from holdfast.audit.seals.heads import SignedHead, read_heads, sign, signed_bytes
 from holdfast.audit.seals.keys import make_keys, private_key
 from holdfast.audit.seals.sealer import Head
 from holdfast.core.errors import ExtraMissingError, FileThereError, HeadInvalidError, InputError, KeyInvalidError
@@ -39,6 +39,11 @@ SIGNATURE = (
     "f2dfd9898e05069776a17acdf17397b00cd8502ed8a2f8669ad91b9f738340fc"
     "91e9682850c9180def28b9feb15ec540a0d35550cbdc9d3ce65aaaa958f2ad0e"
 )
+
+
+def read_head(path: Path, *, public_key: Path | None = None) -> SignedHead:
+    [head] = read_heads(path, public_key=public_key)
+    return head
 
 
 def test_the_bytes_that_are_signed_never_change() -> None:

@@ -88,7 +88,7 @@ class Log(NamedTuple):
     def model(self) -> Model[State]:
         none: tuple[int | None, ...] = (None,) * self.keys
         invariants = {
-            "one entry a key": _one_entry_a_key,
+            "one entry a key": lambda state: len({entry.key for entry in state.entries}) == len(state.entries),
             "one effect a key": lambda state: max(state.effects) <= 1,
             "completed has its effect": _completed_has_its_effect,
             "answered is recorded": _answered_is_recorded,
@@ -232,10 +232,6 @@ def _crashed(state: State) -> State:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What must hold
-
-
-def _one_entry_a_key(state: State) -> bool:
-    return len({entry.key for entry in state.entries}) == len(state.entries)
 
 
 def _completed_has_its_effect(state: State) -> bool:

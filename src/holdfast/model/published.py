@@ -68,7 +68,7 @@ def published(
         invariants={
             "TypeOK": partial(_type_ok, entries),
             "Durability": _durability,
-            "Idempotency": _idempotency,
+            "Idempotency": lambda state: len({(entry.client, entry.key) for entry in state.wal}) == len(state.wal),
             "AtomicVisibility": _atomic_visibility,
         },
         promises={
@@ -171,10 +171,6 @@ def _type_ok(entries: int, state: State) -> bool:
 
 def _durability(state: State) -> bool:
     return all(state.storage[entry.data] == entry.data for entry in state.wal if entry.status is EntryStatus.COMPLETED)
-
-
-def _idempotency(state: State) -> bool:
-    return len({(entry.client, entry.key) for entry in state.wal}) == len(state.wal)
 
 
 def _atomic_visibility(state: State) -> bool:

@@ -222,8 +222,8 @@ WRITTEN = (
             Patch(
                 "store/postgres/triggers.py",
                 "triggers",
-                'f"BEFORE UPDATE ON {journal} ',
-                'f"BEFORE UPDATE OF seq ON {journal} ',
+                'f"BEFORE {act.upper()}"',
+                "f\"BEFORE {act.upper()}{' OF seq' * (name == 'holdfast_journal_update')}\"",
             ),
         ),
         tests=(f"{REFUSALS}::test_the_journal_is_append_only",),

@@ -37,10 +37,16 @@ def verify(path: Path, *, progress: Progress | None = None) -> VerifiedSnapshot:
     """
     with SnapshotFile(path, progress=progress, doing="verifying") as snapshot:
         sealed = SealedHistory(snapshot.header.ledger_id)
-        carried = _Carried(sealed)
+        settings: dict[str, str] = {}
+        approvers: dict[str, str | None] = {}
+
+        def take_approver(row: Row) -> None:
+            name, public_key, _, _, _, _, revoked_at, _ = row
+            approvers[name] = public_key if revoked_at is None else None
+
         takes = {
-            "approvers": carried.take_approver,
-            "meta": carried.take_setting,
+            "approvers": take_approver,
+            "meta": lambda row: settings.update([row]),
             "seals": sealed.take_seal,
             "archives": sealed.take_archive,
             "journal": sealed.take_row,
@@ -52,8 +58,8 @@ def verify(path: Path, *, progress: Progress | None = None) -> VerifiedSnapshot:
                     take(row)
         summary = snapshot.finish()  # first: for a changed file, this error says more than the seals
         given_out = snapshot.given_out()
-    carried.require_agreement(summary)
-    sealed.finish()
+    _require_environment(summary, settings.get("environment"))
+    sealed.finish(settings.get("seal_head"))
     return VerifiedSnapshot(
         **msgspec.structs.asdict(summary),
         seals=len(sealed.seals),
@@ -61,35 +67,18 @@ def verify(path: Path, *, progress: Progress | None = None) -> VerifiedSnapshot:
         sealed=sum(seal.rows for seal in sealed.seals),
         unsealed=sealed.unsealed,
         given_out=given_out,
-        approvers=carried.approvers,
+        approvers=approvers,
     )
 
 
-class _Carried:
-    """The approvers and the environment in a snapshot."""
-
-    def __init__(self, sealed: SealedHistory) -> None:
-        self.approvers: dict[str, str | None] = {}
-        self._sealed = sealed
-        self._environment: str | None = None
-
-    def take_setting(self, row: Row) -> None:
-        self._sealed.take_setting(row)
-        if row[0] == "environment":
-            self._environment = row[1]
-
-    def take_approver(self, row: Row) -> None:
-        name, public_key, _, _, _, _, revoked_at, _ = row
-        self.approvers[name] = public_key if revoked_at is None else None
-
-    def require_agreement(self, summary: SnapshotSummary) -> None:
-        """Raise unless the first line has the environment of the settings: who may restore depends on it."""
-        if self._environment != summary.header.environment:
-            raise SnapshotInvalidError(
-                f"{summary.file} is not a valid snapshot: its first line has the environment"
-                f" {summary.header.environment}, its settings have {self._environment}",
-                context={"kind": "environment"},
-            )
+def _require_environment(summary: SnapshotSummary, found: str | None) -> None:
+    """Raise unless the first line has the environment of the settings: who may restore depends on it."""
+    if found != summary.header.environment:
+        raise SnapshotInvalidError(
+            f"{summary.file} is not a valid snapshot: its first line has the environment"
+            f" {summary.header.environment}, its settings have {found}",
+            context={"kind": "environment"},
+        )
 
 
 class SealedHistory:
@@ -102,14 +91,8 @@ class SealedHistory:
         self._ends: list[tuple[int, int, int]] = []
         self._open: dict[int, hashlib._Hash] = {}
         self._passed: list[int] = []
-        self._noted: str | None = None  # the setting seal_head
         self._archived = 0  # the last seal whose rows may be missing
         self._flaws: list[dict[str, object]] = []
-
-    def take_setting(self, row: Row) -> None:
-        """Take a row of the settings."""
-        if row[0] == "seal_head":
-            self._noted = row[1]
 
     def take_seal(self, row: Row) -> None:
         seal = Seal(*row)
@@ -148,10 +131,10 @@ class SealedHistory:
     def _add(self, kind: str, seal_id: int, message: str) -> None:
         self._flaws.append({"kind": kind, "seal_id": seal_id, "message": message})
 
-    def finish(self) -> None:
-        """Raise SealsBrokenError unless every sealed row was taken, and no other."""
-        if self._noted != (f"{len(self.seals)} {self.head}" if self.seals else None):
-            text = f"the last seal is {len(self.seals)}, but the setting seal_head is {self._noted!r}"
+    def finish(self, seal_head: str | None) -> None:
+        """Raise SealsBrokenError unless every sealed row was taken, no other, and the setting names the last seal."""
+        if seal_head != (f"{len(self.seals)} {self.head}" if self.seals else None):
+            text = f"the last seal is {len(self.seals)}, but the setting seal_head is {seal_head!r}"
             self._add("head", len(self.seals), text)
         for seal, passed in zip(self.seals, self._passed, strict=True):
             # The rows of an archived block are removed later; on PostgreSQL with their partition.

@@ -53,16 +53,11 @@ def sign(head: Head, private: "Ed25519PrivateKey") -> SignedHead:
     )
 
 
-def read_head(path: Path, *, public_key: Path | None = None) -> SignedHead:
-    """Return the head in a file; raise HeadInvalidError unless it is complete and its signature is right.
-
-    With a public key the head must be signed with that key.
-    """
-    return _HeadFile(path, public_key).head(read_small(path, HeadInvalidError))
-
-
 def read_heads(path: Path, *, public_key: Path | None = None) -> list[SignedHead]:
-    """Return the heads in a file, one in all or one on each line; raise HeadInvalidError unless each is valid."""
+    """Return the heads in a file, one in all or one on each line.
+
+    Raise HeadInvalidError unless each is complete and its signature is right; with a public key, signed with that key.
+    """
     text = read_small(path, HeadInvalidError, HEADS_BYTES_MAX)
     lines = [(n, line) for n, line in enumerate(text.split(b"\n"), start=1) if line.strip()]
     kept = _HeadFile(path, public_key)

@@ -4,6 +4,9 @@ Invariants: a private key is written for its owner alone, and nothing is overwri
 the extra `signing` this module can be imported, and using it raises ExtraMissingError.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -65,34 +68,28 @@ def signature_of(message: bytes, path: Path) -> str:
 
 def public_key_text(path: Path) -> str:
     """Return the public key in a file, as hexadecimal digits."""
-    return _public_key(path).public_bytes_raw().hex()
+    kind = _ed25519().Ed25519PublicKey
+    found = cast("Ed25519PublicKey", _loaded(path, _serialization().load_pem_public_key, kind, "public"))
+    return found.public_bytes_raw().hex()
 
 
 def private_key(path: Path) -> "Ed25519PrivateKey":
     """Return the private key in a file; raise KeyInvalidError if it holds none."""
     kind = _ed25519().Ed25519PrivateKey
-    found = _loaded(path, lambda text: _serialization().load_pem_private_key(text, password=None))
-    if not isinstance(found, kind):
-        raise KeyInvalidError(f"{path} does not hold a private Ed25519 key", context={"path": str(path)})
-    return cast("Ed25519PrivateKey", found)
+    load = partial(_serialization().load_pem_private_key, password=None)
+    return cast("Ed25519PrivateKey", _loaded(path, load, kind, "private"))
 
 
-def _public_key(path: Path) -> "Ed25519PublicKey":
-    kind = _ed25519().Ed25519PublicKey
-    found = _loaded(path, lambda text: _serialization().load_pem_public_key(text))
-    if not isinstance(found, kind):
-        raise KeyInvalidError(f"{path} does not hold a public Ed25519 key", context={"path": str(path)})
-    return cast("Ed25519PublicKey", found)
-
-
-def _loaded(path: Path, load: Any) -> object:
+def _loaded(path: Path, load: Callable[[bytes], object], kind: Any, which: str) -> object:
     text = read_small(path, KeyInvalidError)
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an extra
 
-    try:
-        return load(text)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        return None  # the message of the error may contain the key
+    found = None
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):  # the message of the error may contain the key
+        found = load(text)
+    if not isinstance(found, kind):
+        raise KeyInvalidError(f"{path} does not hold a {which} Ed25519 key", context={"path": str(path)})
+    return found
 
 
 def read_small(path: Path, refusal: type[InputError], bytes_max: int = SMALL_BYTES_MAX) -> bytes:

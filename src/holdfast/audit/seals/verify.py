@@ -267,17 +267,8 @@ class _Verification:
     def _misplaced(self, seal_id: int | None, rows: Rows) -> None:
         """Report rows whose key belongs to a block, but whose number does not."""
         if rows:
-            self._problems.add(
-                SealProblem(
-                    kind="row_inserted",
-                    seal=seal_id,
-                    seq=rows[0][0],
-                    to_seq=rows[-1][0],
-                    at=rows[0][_AT],
-                    to_at=rows[-1][_AT],
-                    detail=f"{_rows(len(rows))} inserted: the key belongs to seal {seal_id}, the number does not",
-                )
-            )
+            detail = f"{_rows(len(rows))} inserted: the key belongs to seal {seal_id}, the number does not"
+            self._problems.add(_of_rows("row_inserted", rows[0], rows[-1], detail, seal=seal_id))
 
     def _judge_floor(self) -> None:
         """Report a floor that no seal supports, and rows that it hides, unless other problems explain them."""
@@ -287,16 +278,8 @@ class _Verification:
             self._problems.add(SealProblem(kind="floor_differs", detail=self._chain.floor_flaw))
         tail = self._tail
         if tail and tail.hidden:
-            self._problems.add(
-                SealProblem(
-                    kind="floor_differs",
-                    seq=tail.first_hidden[0],
-                    to_seq=tail.last_hidden[0],
-                    at=tail.first_hidden[_AT],
-                    to_at=tail.last_hidden[_AT],
-                    detail=f"{_rows(tail.hidden)} not sealed, and below row {tail.floor}, where the sealer starts",
-                )
-            )
+            detail = f"{_rows(tail.hidden)} not sealed, and below row {tail.floor}, where the sealer starts"
+            self._problems.add(_of_rows("floor_differs", tail.first_hidden, tail.last_hidden, detail))
 
     def _difference(self, block: _PassingBlock) -> SealProblem:
         """Return the problem of a block that differs; its hash does not show which of its rows differs."""
@@ -306,39 +289,26 @@ class _Verification:
             seqs += [row[0] for row in page]
             times += [row[_AT] for row in page]
             after = page[-1][0]
-        lost = seal.rows - block.rows
+        lost, first, last = seal.rows - block.rows, seal.low_seq, seal.high_seq
         if lost > 0 and seqs and self._archives.took_whole(seal):
-            return SealProblem(
-                kind="row_inserted",
-                seal=seal.seal_id,
-                seq=seqs[0],
-                to_seq=seqs[-1],
-                at=min(times),
-                to_at=max(times),
-                detail=f"{_rows(len(seqs))} inserted into block {seal.seal_id}, whose rows were archived and deleted",
-            )
-        if lost > 0:
-            kind, what = "row_missing", f"{_rows(lost)} of {seal.rows} missing"
-        elif lost < 0:
-            kind, what = "row_inserted", f"{_rows(-lost)} more than the {seal.rows} that were sealed"
+            kind, first, last = "row_inserted", seqs[0], seqs[-1]
+            detail = f"{_rows(len(seqs))} inserted into block {seal.seal_id}, whose rows were archived and deleted"
         else:
-            kind, what = "block_differs", f"{_rows(seal.rows)}, as sealed, but at least one was changed"
-        first, last = seal.low_seq, seal.high_seq
-        missing = _gaps(seqs, seal)
-        if missing:
-            first, last = missing[0], missing[-1]
-            what += f"; missing numbers: {', '.join(map(str, missing[:SHOWN]))}{', …' if len(missing) > SHOWN else ''}"
-        if block.after_gap:
-            what += "; the seal before it is missing or changed, so the first row of the block is not known"
-        return SealProblem(
-            kind=kind,
-            seal=seal.seal_id,
-            seq=first,
-            to_seq=last,
-            at=min(times, default=None),
-            to_at=max(times, default=None),
-            detail=f"{what}; sealed at {seal.sealed_at}",
-        )
+            if lost > 0:
+                kind, what = "row_missing", f"{_rows(lost)} of {seal.rows} missing"
+            elif lost < 0:
+                kind, what = "row_inserted", f"{_rows(-lost)} more than the {seal.rows} that were sealed"
+            else:
+                kind, what = "block_differs", f"{_rows(seal.rows)}, as sealed, but at least one was changed"
+            if missing := _gaps(seqs, seal):
+                first, last = missing[0], missing[-1]
+                more = ", …" if len(missing) > SHOWN else ""
+                what += f"; missing numbers: {', '.join(map(str, missing[:SHOWN]))}{more}"
+            if block.after_gap:
+                what += "; the seal before it is missing or changed, so the first row of the block is not known"
+            detail = f"{what}; sealed at {seal.sealed_at}"
+        at, to_at = min(times, default=None), max(times, default=None)
+        return SealProblem(kind=kind, seal=seal.seal_id, seq=first, to_seq=last, at=at, to_at=to_at, detail=detail)
 
     def _page_of(self, block: _PassingBlock, after: int) -> Rows:
         try:
@@ -346,6 +316,13 @@ class _Verification:
                 return reading.seals.journal_block(block.start, block.seal, after=after, limit=PAGE)
         except StoreDamagedError:
             return []  # reported when the row was read
+
+
+def _of_rows(
+    kind: str, first: SealedValues, last: SealedValues, detail: str, *, seal: int | None = None
+) -> SealProblem:
+    at, to_at = first[_AT], last[_AT]
+    return SealProblem(kind=kind, seal=seal, seq=first[0], to_seq=last[0], at=at, to_at=to_at, detail=detail)
 
 
 def _gaps(seqs: Sequence[int], seal: Seal) -> list[int]:

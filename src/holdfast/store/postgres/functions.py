@@ -7,30 +7,8 @@ rule is in a function body, whose text PostgreSQL keeps as it was given, so that
 from collections.abc import Iterable, Iterator
 
 from holdfast.core.machines import GRANT, JOB
-from holdfast.store import joint
-from holdfast.store.enforcement import (
-    DELETE,
-    REWRITE,
-    Refusal,
-    Violation,
-    approver_birth_violations,
-    approver_violations,
-    birth_violations,
-    call_rewritten,
-    erasure_violation,
-    evidence_violation,
-    granted,
-    just_moved,
-    lease_violation,
-    move_violations,
-    rewritten,
-    rewritten_note,
-    setting_deleted,
-    setting_violations,
-    sql_text,
-    traceback_violation,
-    write_once_violation,
-)
+from holdfast.store import enforcement, joint
+from holdfast.store.enforcement import Refusal, Violation, sql_text
 from holdfast.store.layout import laid_out
 from holdfast.store.tables import GUARDED, Guarded
 
@@ -75,19 +53,23 @@ def functions(schema: str, epoch: str) -> dict[str, str]:
     bodies[f"{ABORTED}_written"] = _aborted_written(schema)
     bodies["holdfast_journal_delete"] = _unless_door(schema, Refusal.APPEND_ONLY, "OLD")
     bodies["holdfast_seals_follow"] = _follow(schema)
-    bodies[f"{EVIDENCE}_update"] = _if(evidence_violation("OLD", "NEW"), f"'{EVIDENCE} ' || OLD.evidence_id")
-    bodies[f"{TRACEBACKS}_insert"] = _if(_in(schema, traceback_violation("NEW")), f"'{TRACEBACKS} ' || NEW.job_id")
-    erased = _in(schema, erasure_violation("NEW", _no_door(schema)))
+    bodies[f"{EVIDENCE}_update"] = _if(
+        enforcement.evidence_violation("OLD", "NEW"), f"'{EVIDENCE} ' || OLD.evidence_id"
+    )
+    bodies[f"{TRACEBACKS}_insert"] = _if(
+        _in(schema, enforcement.traceback_violation("NEW")), f"'{TRACEBACKS} ' || NEW.job_id"
+    )
+    erased = _in(schema, enforcement.erasure_violation("NEW", _no_door(schema)))
     bodies[f"{ERASED}_insert"] = _if(erased, f"'{ERASED} ' || NEW.job_id")
-    bodies[f"{LEASES}_update"] = _if(lease_violation("OLD", "NEW"), f"'{LEASES} ' || OLD.name")
+    bodies[f"{LEASES}_update"] = _if(enforcement.lease_violation("OLD", "NEW"), f"'{LEASES} ' || OLD.name")
     bodies[f"{LEASES}_delete"] = _raise(Refusal.NEVER_DELETED, "TG_OP || ' of ' || TG_TABLE_NAME")
     no_door = _no_door(schema)
-    bodies[f"{META}_update"] = _each_if(setting_violations("OLD", "NEW", no_door), schema, _SETTING)
+    bodies[f"{META}_update"] = _each_if(enforcement.setting_violations("OLD", "NEW", no_door), schema, _SETTING)
     bodies[f"{META}_delete"] = _setting_deleted(schema)
-    bodies[f"{APPROVERS}_insert"] = _each_if(approver_birth_violations("NEW", no_door), schema, _APPROVER)
-    rewrite = _note(schema, _door(schema), REWRITE, "'APPROVER ' || NEW.name")
+    bodies[f"{APPROVERS}_insert"] = _each_if(enforcement.approver_birth_violations("NEW", no_door), schema, _APPROVER)
+    rewrite = _note(schema, _door(schema), enforcement.REWRITE, "'APPROVER ' || NEW.name")
     bodies[f"{APPROVERS}_rewritten"] = f"BEGIN\n{rewrite}  RETURN NULL;\nEND"
-    bodies[f"{APPROVERS}_update"] = _each_if(approver_violations("OLD", "NEW", no_door), schema, _APPROVER)
+    bodies[f"{APPROVERS}_update"] = _each_if(enforcement.approver_violations("OLD", "NEW", no_door), schema, _APPROVER)
     bodies["holdfast_truncate"] = _raise(Refusal.NEVER_DELETED, "'TRUNCATE of ' || TG_TABLE_NAME")
     bodies["holdfast_delete"] = _unless_door(schema, Refusal.NEVER_DELETED, "OLD")
     bodies["holdfast_deleted"] = _deleted(schema)
@@ -111,7 +93,7 @@ def _written(schema: str) -> str:
 
     An INSERT that no trigger made is refused too: depth 1 is this trigger itself.
     """
-    lookups = {guarded.machine.name: just_moved(guarded, "n", _WRITTEN_HERE) for guarded in GUARDED}
+    lookups = {guarded.machine.name: enforcement.just_moved(guarded, "n", _WRITTEN_HERE) for guarded in GUARDED}
     lookups["EXECUTION"] = joint.just_stepped("n", _WRITTEN_HERE)
     lookups["REQUEST"] = joint.just_requested("n", _WRITTEN_HERE)
     lookups["MAINTENANCE"] = (
@@ -153,7 +135,7 @@ def _follow(schema: str) -> str:
 
 
 def _setting_deleted(schema: str) -> str:
-    return _if(setting_deleted("OLD", _no_door(schema)), _SETTING, "OLD")
+    return _if(enforcement.setting_deleted("OLD", _no_door(schema)), _SETTING, "OLD")
 
 
 def _each_if(violations: Iterable[Violation], schema: str, what: str) -> str:
@@ -196,19 +178,19 @@ def _unless_door(schema: str, refusal: Refusal, row: str, what: str = "TG_OP || 
 def _deleted(schema: str) -> str:
     """Return the body that notes a record which is deleted under maintenance; its name and key column are arguments."""
     what = "TG_ARGV[0] || ' ' || (to_jsonb(OLD) ->> TG_ARGV[1])"
-    return f"BEGIN\n{_note(schema, _door(schema), DELETE, what)}  RETURN NULL;\nEND"
+    return f"BEGIN\n{_note(schema, _door(schema), enforcement.DELETE, what)}  RETURN NULL;\nEND"
 
 
 def _once(guarded: Guarded, schema: str) -> str:
     by_id = f"NEW.{guarded.id} <> OLD.{guarded.id} AND {_no_door(schema)}"
-    condition = write_once_violation(guarded, "OLD", "NEW", _no_door(schema)).condition
+    condition = enforcement.write_once_violation(guarded, "OLD", "NEW", _no_door(schema)).condition
     raised = _raised(Refusal.WRITE_ONCE, f"'{guarded.table} ' || OLD.{guarded.id}")
     changed = laid_out(f"({by_id}) OR ({condition})", 4)
     return f"BEGIN\n  IF {changed} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
 
 
 def _born(guarded: Guarded, schema: str, epoch: str) -> str:
-    violations = list(birth_violations(guarded, "n", _no_door(schema)))
+    violations = list(enforcement.birth_violations(guarded, "n", _no_door(schema)))
     check = _check(guarded, violations, schema, "new_rows n", "NULL::text")
     # Rows written under maintenance (a restore) bring their own journal with them.
     return _function(check, _write(guarded, schema, epoch, None, f"new_rows n\n    WHERE {_no_door(schema)}"))
@@ -216,7 +198,10 @@ def _born(guarded: Guarded, schema: str, epoch: str) -> str:
 
 def _moved(guarded: Guarded, schema: str, epoch: str) -> str:
     pairs = f"old_rows o JOIN new_rows n ON n.{guarded.id} = o.{guarded.id}"
-    violations = [*move_violations(guarded, "o", "n", _no_door(schema)), *_by_role(guarded, _no_door(schema))]
+    violations = [
+        *enforcement.move_violations(guarded, "o", "n", _no_door(schema)),
+        *_by_role(guarded, _no_door(schema)),
+    ]
     check = _check(guarded, violations, schema, pairs, f"o.{guarded.state}")
     moved = f"{pairs}\n    WHERE n.{guarded.state} <> o.{guarded.state}"
     written = _write(guarded, schema, epoch, "o", moved) + _rewrites(guarded, schema, _door(schema))
@@ -242,10 +227,10 @@ def _changed_once(schema: str, table: str) -> str:
 def _call_changed(schema: str) -> str:
     """Return the body that refuses a change of what was submitted, or notes it under maintenance."""
     raised = _raised(Refusal.WRITE_ONCE, f"'{CALLS} ' || OLD.job_id")
-    note = _note(schema, _door(schema), REWRITE, "'CALL ' || NEW.job_id")
+    note = _note(schema, _door(schema), enforcement.REWRITE, "'CALL ' || NEW.job_id")
     return (
         f"BEGIN\n  IF {_no_door(schema)} THEN\n    {raised}\n"
-        f"  ELSIF {laid_out(call_rewritten('OLD', 'NEW'), 4)} THEN\n{note}  END IF;\n  RETURN NULL;\nEND"
+        f"  ELSIF {laid_out(enforcement.call_rewritten('OLD', 'NEW'), 4)} THEN\n{note}  END IF;\n  RETURN NULL;\nEND"
     )
 
 
@@ -288,8 +273,10 @@ def _job_moved(schema: str, epoch: str) -> str:
 def _rewrites(guarded: Guarded, schema: str, door: str) -> str:
     """Return the statement that journals the records which are rewritten at rest under maintenance."""
     rows = f"old_rows o JOIN new_rows n ON n.{guarded.id} = o.{guarded.id}"
-    changed = laid_out(rewritten(guarded, "o", "n"), 6)
-    return _note(schema, door, REWRITE, rewritten_note(guarded, "o", "n"), f"{rows}\n    WHERE {changed}")
+    changed = laid_out(enforcement.rewritten(guarded, "o", "n"), 6)
+    return _note(
+        schema, door, enforcement.REWRITE, enforcement.rewritten_note(guarded, "o", "n"), f"{rows}\n    WHERE {changed}"
+    )
 
 
 def _note(schema: str, door: str, event: str, what: str, rows: str = "") -> str:
@@ -375,7 +362,7 @@ def _check(guarded: Guarded, violations: list[Violation], schema: str, rows: str
 def _write(guarded: Guarded, schema: str, epoch: str, old: str | None, rows: str) -> str:
     """Return the statement that journals what moved."""
     source = f"{old}.{guarded.state}" if old else "NULL::text"
-    grant = laid_out(granted(guarded, old, "n"), 6)
+    grant = laid_out(enforcement.granted(guarded, old, "n"), 6)
     door = _door(schema)
     return (
         f"  INSERT INTO {schema}holdfast_journal\n    ({JOURNAL_COLUMNS})\n"

@@ -24,7 +24,6 @@ from holdfast.store.postgres.partitions import after_written, before_truncate
 from holdfast.store.tables import GUARDED, table_named
 
 SEALS = "holdfast_seals"
-HISTORY = (SEALS, "holdfast_archives")
 
 
 def triggers() -> dict[tuple[str, str], str]:
@@ -46,50 +45,34 @@ def triggers() -> dict[tuple[str, str], str]:
             f"AFTER UPDATE ON {table} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT"
         )
     texts = {(table, name): f"{text} EXECUTE FUNCTION {name}()" for (table, name), text in texts.items()}
+    journal, door, refuse = "holdfast_journal", "holdfast_maintenance", "holdfast_journal_refuse"
     texts[ABORTED, f"{ABORTED}_written"] = after_written(ABORTED)
-    texts[ABORTED, f"{ABORTED}_update"] = (
-        f"BEFORE UPDATE ON {ABORTED} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
-    )
+    texts[ABORTED, f"{ABORTED}_update"] = _each_row("BEFORE UPDATE", ABORTED, refuse)
     texts |= _record_triggers()
-    journal, door = "holdfast_journal", "holdfast_maintenance"
-    texts[journal, "holdfast_journal_update"] = (
-        f"BEFORE UPDATE ON {journal} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
-    )
-    texts[journal, "holdfast_journal_delete"] = (
-        f"BEFORE DELETE ON {journal} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_delete()"
-    )
-    texts[journal, "holdfast_journal_written"] = after_written(journal)
-    texts[journal, "holdfast_journal_truncate"] = before_truncate(journal)
-    for table in HISTORY:
-        follows = f"BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_seals_follow()"
-        if table == SEALS:
-            texts[table, f"{table}_insert"] = follows
-        for act in ("UPDATE", "DELETE"):
-            texts[table, f"{table}_{act.lower()}"] = (
-                f"BEFORE {act} ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
-            )
+    # The function that a row of each table calls before it is written; None: the one with the name of the trigger.
+    before: dict[str, dict[str, str | None]] = {
+        journal: {"update": refuse, "delete": None},
+        SEALS: {"insert": "holdfast_seals_follow", "update": refuse, "delete": refuse},
+        "holdfast_archives": {"update": refuse, "delete": refuse},
+        EVIDENCE: {"update": None, "delete": refuse},
+        LEASES: {"update": None, "delete": None},
+        TRACEBACKS: {"insert": None, "update": refuse, "delete": "holdfast_delete"},
+        ERASED: {"insert": None, "update": refuse, "delete": refuse},
+        META: {"update": None, "delete": None},
+    }
+    for table, functions in before.items():
+        for act, function in functions.items():
+            name = f"{table}_{act}"
+            texts[table, name] = _each_row(f"BEFORE {act.upper()}", table, function or name)
+        if table == journal:
+            texts[table, f"{table}_written"] = after_written(table)
         texts[table, f"{table}_truncate"] = before_truncate(table)
-    for table, delete in ((EVIDENCE, "holdfast_journal_refuse"), (LEASES, f"{LEASES}_delete")):
-        texts[table, f"{table}_update"] = f"BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_update()"
-        texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {delete}()"
-        texts[table, f"{table}_truncate"] = before_truncate(table)
-    for table, delete in ((TRACEBACKS, "holdfast_delete"), (ERASED, "holdfast_journal_refuse")):
-        texts[table, f"{table}_insert"] = f"BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_insert()"
-        texts[table, f"{table}_update"] = (
-            f"BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
-        )
-        texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {delete}()"
-        texts[table, f"{table}_truncate"] = before_truncate(table)
-    for act in ("UPDATE", "DELETE"):
-        name = f"{META}_{act.lower()}"
-        texts[META, name] = f"BEFORE {act} ON {META} FOR EACH ROW EXECUTE FUNCTION {name}()"
-    texts[META, f"{META}_truncate"] = before_truncate(META)
     for name, head in (
         ("opened", "AFTER INSERT"),
         ("shut", "BEFORE DELETE"),
         ("write_once", "BEFORE UPDATE"),
     ):
-        texts[door, f"{door}_{name}"] = f"{head} ON {door} FOR EACH ROW EXECUTE FUNCTION {door}_{name}()"
+        texts[door, f"{door}_{name}"] = _each_row(head, door, f"{door}_{name}")
     texts[door, f"{door}_still_open"] = (
         f"AFTER INSERT ON {door} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {door}_still_open()"
     )
@@ -106,7 +89,7 @@ def _record_triggers() -> dict[tuple[str, str], str]:
     records = {guarded.table: (guarded.machine.name, guarded.id) for guarded in GUARDED}
     records[APPROVERS] = ("APPROVER", "name")
     for table in (CALLS, ABORTED, *records):
-        texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_delete()"
+        texts[table, f"{table}_delete"] = _each_row("BEFORE DELETE", table, "holdfast_delete")
         texts[table, f"{table}_truncate"] = before_truncate(table)
     for table, (name, key) in records.items():
         texts[table, f"{table}_deleted"] = (
@@ -114,13 +97,17 @@ def _record_triggers() -> dict[tuple[str, str], str]:
         )
     for name, head in (("insert", "BEFORE INSERT"), ("update", "BEFORE UPDATE"), ("rewritten", "AFTER UPDATE")):
         function = f"{APPROVERS}_{name}"
-        texts[APPROVERS, function] = f"{head} ON {APPROVERS} FOR EACH ROW EXECUTE FUNCTION {function}()"
+        texts[APPROVERS, function] = _each_row(head, APPROVERS, function)
     return texts
 
 
 def views(schema: str) -> dict[str, str]:
     texts = joint.views().items()
     return {name: f"CREATE OR REPLACE VIEW {name} AS\n{text.replace('{schema}', schema)}" for name, text in texts}
+
+
+def _each_row(head: str, table: str, function: str) -> str:
+    return f"{head} ON {table} FOR EACH ROW EXECUTE FUNCTION {function}()"
 
 
 def _differs(columns: Sequence[str]) -> str:

@@ -9,33 +9,8 @@ from collections.abc import Iterator
 from textwrap import fill
 
 from holdfast.core.machines import JOB
-from holdfast.store import joint
-from holdfast.store.enforcement import (
-    DELETE,
-    REWRITE,
-    Refusal,
-    Violation,
-    approver_birth_violations,
-    approver_violations,
-    birth_violations,
-    call_rewritten,
-    erasure_violation,
-    evidence_violation,
-    granted,
-    just_moved,
-    lease_violation,
-    move_violations,
-    noted_columns,
-    rewritten,
-    rewritten_note,
-    setting_deleted,
-    setting_replaced,
-    setting_violations,
-    sql_text,
-    sql_texts,
-    traceback_violation,
-    write_once_violation,
-)
+from holdfast.store import enforcement, joint
+from holdfast.store.enforcement import Refusal, Violation, sql_text, sql_texts
 from holdfast.store.layout import WIDTH, laid_out
 from holdfast.store.tables import GUARDED, KEPT_SETTINGS, Guarded, table_named
 
@@ -115,8 +90,8 @@ def _call_triggers() -> Iterator[str]:
     once = Violation(Refusal.WRITE_ONCE, f"({changed}) AND {NO_DOOR}")
     yield _guard(f"{table.full_name}_once", f"BEFORE UPDATE ON {table.full_name}", [once])
     yield _never_deleted(table.full_name)
-    rewrite = f"{call_rewritten('OLD', 'NEW')} AND NOT {NO_DOOR}"
-    note = _note(REWRITE, "'CALL ' || NEW.job_id")
+    rewrite = f"{enforcement.call_rewritten('OLD', 'NEW')} AND NOT {NO_DOOR}"
+    note = _note(enforcement.REWRITE, "'CALL ' || NEW.job_id")
     yield _writer(f"{table.full_name}_rewritten", f"AFTER UPDATE ON {table.full_name}", rewrite, note)
 
 
@@ -132,7 +107,9 @@ def _aborted_triggers() -> Iterator[str]:
 def _traceback_triggers() -> Iterator[str]:
     table = "holdfast_tracebacks"
     again = Violation(Refusal.ILLEGAL_BIRTH, _there(table, ("job_id", "attempt")))
-    yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", [again, _local(traceback_violation("NEW"))])
+    yield _guard(
+        f"{table}_insert", f"BEFORE INSERT ON {table}", [again, _local(enforcement.traceback_violation("NEW"))]
+    )
     yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
     yield _never_deleted(table)
 
@@ -140,7 +117,7 @@ def _traceback_triggers() -> Iterator[str]:
 def _erased_triggers() -> Iterator[str]:
     table = "holdfast_erased"
     again = " OR ".join(_there(table, columns) for columns in (("job_id",), ("client", "key_hash")))
-    births = [Violation(Refusal.ILLEGAL_BIRTH, again), _local(erasure_violation("NEW", NO_DOOR))]
+    births = [Violation(Refusal.ILLEGAL_BIRTH, again), _local(enforcement.erasure_violation("NEW", NO_DOOR))]
     yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", births)
     yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
     yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [_always(Refusal.APPEND_ONLY)])
@@ -150,7 +127,7 @@ def _once(guarded: Guarded) -> str:
     # Named columns only, so that other writes do not read them; `SET rowid = …` is caught by the guard of moves.
     columns = ",\n    ".join(guarded.write_once)
     once = f"BEFORE UPDATE OF\n    {columns}\n  ON {guarded.table}"
-    return _guard(f"{guarded.table}_once", once, [write_once_violation(guarded, "OLD", "NEW", NO_DOOR)])
+    return _guard(f"{guarded.table}_once", once, [enforcement.write_once_violation(guarded, "OLD", "NEW", NO_DOOR)])
 
 
 def _never_deleted(table: str) -> str:
@@ -160,15 +137,15 @@ def _never_deleted(table: str) -> str:
 def _noted(guarded: Guarded) -> Iterator[str]:
     """Yield what journals that a record is rewritten at rest, or deleted, under maintenance."""
     table = guarded.table
-    columns = fill(", ".join(noted_columns(guarded)), WIDTH, subsequent_indent="  ")
-    changed = f"{rewritten(guarded, 'OLD', 'NEW')} AND NOT {NO_DOOR}"
-    note = _note(REWRITE, rewritten_note(guarded, "OLD", "NEW"))
+    columns = fill(", ".join(enforcement.noted_columns(guarded)), WIDTH, subsequent_indent="  ")
+    changed = f"{enforcement.rewritten(guarded, 'OLD', 'NEW')} AND NOT {NO_DOOR}"
+    note = _note(enforcement.REWRITE, enforcement.rewritten_note(guarded, "OLD", "NEW"))
     yield _writer(f"{table}_rewritten", f"AFTER UPDATE OF\n  {columns}\n  ON {table}", changed, note)
     yield _deletion_noted(table, f"'{guarded.machine.name} ' || OLD.{guarded.id}")
 
 
 def _deletion_noted(table: str, what: str) -> str:
-    return _writer(f"{table}_deleted", f"AFTER DELETE ON {table}", f"NOT {NO_DOOR}", _note(DELETE, what))
+    return _writer(f"{table}_deleted", f"AFTER DELETE ON {table}", f"NOT {NO_DOOR}", _note(enforcement.DELETE, what))
 
 
 def _note(event: str, what: str) -> str:
@@ -187,7 +164,7 @@ def _machine_triggers(guarded: Guarded, epoch: str) -> Iterator[str]:
     yield _guard(f"{table}_birth", f"BEFORE INSERT ON {table}", [*_collisions(guarded), *_births(guarded)])
     yield _once(guarded)
     moves = [
-        *(_local(violation) for violation in move_violations(guarded, "OLD", "NEW", NO_DOOR)),
+        *(_local(violation) for violation in enforcement.move_violations(guarded, "OLD", "NEW", NO_DOOR)),
         *_brought_back(guarded),
     ]
     yield _guard(f"{table}_move", f"BEFORE UPDATE ON {table}", moves)
@@ -202,7 +179,7 @@ def _machine_triggers(guarded: Guarded, epoch: str) -> Iterator[str]:
 
 
 def _births(guarded: Guarded) -> Iterator[Violation]:
-    return (_local(violation) for violation in birth_violations(guarded, "NEW", NO_DOOR))
+    return (_local(violation) for violation in enforcement.birth_violations(guarded, "NEW", NO_DOOR))
 
 
 def _collisions(guarded: Guarded) -> Iterator[Violation]:
@@ -241,7 +218,7 @@ def _journal(guarded: Guarded, epoch: str, old: str | None) -> str:
         f"  INSERT INTO holdfast_journal\n    ({_JOURNAL_COLUMNS})\n  VALUES\n"
         f"    ({epoch}, 0, '{guarded.machine.name}', NEW.{guarded.id}, NEW.version,\n"
         f"    {source}, NEW.{guarded.state}, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,\n"
-        f"    {laid_out(granted(guarded, old, 'NEW'), 4)},\n    {DOOR}, NEW.updated_at);\n"
+        f"    {laid_out(enforcement.granted(guarded, old, 'NEW'), 4)},\n    {DOOR}, NEW.updated_at);\n"
     )
 
 
@@ -261,7 +238,7 @@ def _delta(old: str | None) -> str:
 
 
 def _journal_triggers() -> Iterator[str]:
-    lookups = {guarded.machine.name: just_moved(guarded, "NEW") for guarded in GUARDED}
+    lookups = {guarded.machine.name: enforcement.just_moved(guarded, "NEW") for guarded in GUARDED}
     lookups["EXECUTION"] = joint.just_stepped("NEW")
     lookups["REQUEST"] = joint.just_requested("NEW")
     moved = " ".join(f"WHEN '{name}' THEN {condition.format(schema='')}" for name, condition in lookups.items())
@@ -298,9 +275,11 @@ def _history_triggers() -> Iterator[str]:
         yield _guard(f"{table}_insert", head, [Violation(Refusal.WRITTEN_BY_HAND, by_hand)])
         yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
         yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [_always(Refusal.APPEND_ONLY)])
-    yield from _kept("holdfast_evidence", Refusal.APPEND_ONLY, _kept_evidence(), evidence_violation("OLD", "NEW"))
+    yield from _kept(
+        "holdfast_evidence", Refusal.APPEND_ONLY, _kept_evidence(), enforcement.evidence_violation("OLD", "NEW")
+    )
     older = "EXISTS (SELECT 1 FROM holdfast_leases WHERE name = NEW.name AND token >= NEW.token)"
-    yield from _kept("holdfast_leases", Refusal.NEVER_DELETED, older, lease_violation("OLD", "NEW"))
+    yield from _kept("holdfast_leases", Refusal.NEVER_DELETED, older, enforcement.lease_violation("OLD", "NEW"))
 
 
 def _kept(table: str, deleted: Refusal, replaced: str, changed: Violation) -> Iterator[str]:
@@ -319,29 +298,36 @@ def _setting_triggers() -> Iterator[str]:
     table = "holdfast_meta"
     kept = f"NEW.name IN ({sql_texts(KEPT_SETTINGS)}) AND {NO_DOOR}"
     # REPLACE fires no trigger for the row that it deletes.
-    lowered = f"EXISTS (SELECT 1 FROM {table} m WHERE {setting_replaced('NEW', 'm')})"
+    lowered = f"EXISTS (SELECT 1 FROM {table} m WHERE {enforcement.setting_replaced('NEW', 'm')})"
     again = [
         Violation(Refusal.NOT_MONOTONE, lowered),
         Violation(Refusal.WRITE_ONCE, f"{_there(table, ('name',))} AND {kept}"),
     ]
     yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", again)
     yield _guard(
-        f"{table}_update", f"BEFORE UPDATE ON {table}", [*map(_local, setting_violations("OLD", "NEW", NO_DOOR))]
+        f"{table}_update",
+        f"BEFORE UPDATE ON {table}",
+        [*map(_local, enforcement.setting_violations("OLD", "NEW", NO_DOOR))],
     )
-    yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [setting_deleted("OLD", NO_DOOR)])
+    yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [enforcement.setting_deleted("OLD", NO_DOOR)])
 
 
 def _approver_triggers() -> Iterator[str]:
     table = "holdfast_approvers"
     # REPLACE fires no trigger for the row that it deletes; a new registration follows a revocation.
     active = f"EXISTS (SELECT 1 FROM {table} r WHERE r.name = NEW.name AND r.revoked_at IS NULL) AND {NO_DOOR}"
-    births = [Violation(Refusal.ILLEGAL_BIRTH, active), *map(_local, approver_birth_violations("NEW", NO_DOOR))]
+    births = [
+        Violation(Refusal.ILLEGAL_BIRTH, active),
+        *map(_local, enforcement.approver_birth_violations("NEW", NO_DOOR)),
+    ]
     yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", births)
-    moves = [*map(_local, approver_violations("OLD", "NEW", NO_DOOR))]
+    moves = [*map(_local, enforcement.approver_violations("OLD", "NEW", NO_DOOR))]
     yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", moves)
     yield _never_deleted(table)
     changed = f"NOT {NO_DOOR}"
-    yield _writer(f"{table}_rewritten", f"AFTER UPDATE ON {table}", changed, _note(REWRITE, "'APPROVER ' || NEW.name"))
+    yield _writer(
+        f"{table}_rewritten", f"AFTER UPDATE ON {table}", changed, _note(enforcement.REWRITE, "'APPROVER ' || NEW.name")
+    )
     yield _deletion_noted(table, "'APPROVER ' || OLD.name")
 
 

@@ -56,16 +56,8 @@ class ListReads(Verbs):
         """Return a page of jobs, newest first. For the next page, `before` is the last id of this one."""
         if limit < 1:
             raise InputError(f"limit is {limit}; it must be at least 1")
-        params = {
-            "state": state,
-            "operation": operation,
-            "queue": queue,
-            "client": client,
-            "before": before,
-            "n": limit,
-        }
-        rows = self._run(self._page_statement(state), **params)
-        return [self._job(row) for row in rows]
+        filters = {"state": state, "operation": operation, "queue": queue, "client": client, "before": before}
+        return [self._job(row) for row in self._run(self._page_statement(state), **filters, n=limit)]
 
     def states(self, job_ids: Sequence[int]) -> dict[int, JobState]:
         """Return the states of jobs by their ids, without those that do not exist."""

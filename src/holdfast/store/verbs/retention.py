@@ -228,17 +228,8 @@ class RetentionWrites(RetentionReads, WritingVerbs):
 
 
 def _between(start: Key, seal: Seal) -> dict[str, object]:
-    after_epoch, after_xid, after_seq = start
-    return {
-        "after_epoch": after_epoch,
-        "after_xid": after_xid,
-        "after_seq": after_seq,
-        "epoch": seal.epoch,
-        "last_xid": seal.last_xid,
-        "last_seq": seal.last_seq,
-        "low_seq": seal.low_seq,
-        "high_seq": seal.high_seq,
-    }
+    after = dict(zip(("after_epoch", "after_xid", "after_seq"), start, strict=True))
+    return after | {name: getattr(seal, name) for name in ("epoch", "last_xid", "last_seq", "low_seq", "high_seq")}
 
 
 def _require_all(found: int, expected: int, what: str) -> None:
