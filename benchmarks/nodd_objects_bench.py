@@ -2,8 +2,9 @@
 
 Invariants: the server is a process of its own on loopback that counts requests; the sides take turns in one ledger, on
 the simulated disk; `before` is one request of botocore for each read and a validator in Python, with the same readers
-and the same ledger; `plain` reads and validates as `now` does, without a ledger. The run stops if a unit was not
-catalogued.
+and the same ledger; `plain` reads and validates as `now` does, without a ledger. Two processes are measured from when
+both are warm until both are idle, without their start and exit. CPU is that of the workers, of the S3 server and of the
+database's own processes. The run stops if a unit was not catalogued.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -47,9 +49,10 @@ from holdfast.store import create_store
 from tests.nodd.messages import event, record
 from tests.nodd.test_validity import valid_in_python
 
-ROUNDS, UNITS = 3, 400
+ROUNDS, UNITS = 3, 1_200
 ROUNDS_QUICK, UNITS_QUICK = 1, 20
 BEFORE_SHARE = 4  # the slow side gets a fourth of the units
+FIGURES = ("per_s", "requests", "cpu_ms", "s3_cpu_ms", "database_cpu_ms")
 TARGETS = {"now": ("before", 5.0), "two processes": ("now", 1.7), "now beside the loop": ("plain", 0.9)}
 
 
@@ -67,17 +70,19 @@ def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
             figures.append(json.loads(done.stdout))
     machine = {"machine": platform.platform(), "python": platform.python_version(), "quick": quick}
     path.write_text(json.dumps({**machine, "figures": figures}, indent=1) + "\n", encoding="utf-8")
-    table = Table("database", "side", "units/s", "requests a unit", "CPU ms a unit", "ratio", "target", box=SIMPLE)
+    parts = ("CPU ms a unit", "of S3", "of the database")
+    table = Table("database", "side", "units/s", "requests a unit", *parts, "ratio", "target", box=SIMPLE)
     for figure in figures:
         for side, found in figure["sides"].items():
-            cpu = f"{found['cpu_ms']:.1f}" if found["cpu_ms"] else ""
+            cpu = (f"{found[name]:.2f}" for name in FIGURES[2:])
             table.add_row(
-                NAMES[figure["database"]], side, f"{found['per_s']:,.0f}", f"{found['requests']:.2f}", cpu, "", ""
+                NAMES[figure["database"]], side, f"{found['per_s']:,.0f}", f"{found['requests']:.2f}", *cpu, "", ""
             )
         for name, (of, target) in TARGETS.items():
             ratio = figure["ratios"][name]
             met = "met" if ratio >= target else "FALLS SHORT"
-            table.add_row(NAMES[figure["database"]], name, "", "", "", f"{ratio:.2f} of {of}", f"{target} {met}")
+            blank = [""] * len(FIGURES)
+            table.add_row(NAMES[figure["database"]], name, *blank, f"{ratio:.2f} of {of}", f"{target} {met}")
     Console(width=118).print(table)
 
 
@@ -86,7 +91,7 @@ def measure(database: str, url: str, *, quick: bool) -> Figure:
     rounds, units = (ROUNDS_QUICK, UNITS_QUICK) if quick else (ROUNDS, UNITS)
     data = samples.grib2(REFERENCE, 3)
     create_store(url).close()
-    taken: dict[str, list[tuple[float, float, float]]] = {}  # units a second, requests and CPU of this process a unit
+    taken: dict[str, list[tuple[float, ...]]] = {}  # FIGURES of each round
     numbers = itertools.count()
 
     def notices(n: int) -> list[str]:
@@ -98,32 +103,23 @@ def measure(database: str, url: str, *, quick: bool) -> Figure:
         declare(ledger, IngestSettings(datasets=shipped(), source=source))
         for _ in range(rounds):
             few = max(units // BEFORE_SHARE, 10)
-            sides: dict[str, tuple[int, Callable[[], float]]] = {
+            sides: dict[str, tuple[int, Callable[[], tuple[float, float]]]] = {
                 "before": (few, lambda: _before(ledger, server.endpoint)),
                 "now": (units, lambda: _timed(lambda: ledger.run_until_idle(concurrency=CONCURRENCY))),
                 "plain": (units, lambda: _timed(lambda: plain.process(_Shared(source)))),
             }
-            for side, (n, work) in sides.items():
-                bodies = notices(n)
-                if side == "plain":
-                    plain.admit(bodies)
-                else:
-                    _admit(ledger, bodies)
-                server.requests()
-                cpu = time.process_time()
-                rate = n / work()
-                cpu_ms = (time.process_time() - cpu) / n * 1000
-                taken.setdefault(side, []).append((rate, server.requests() / n, cpu_ms))
-            with _processes(ledger, server.endpoint, notices(few), 2) as work:
-                _admit(ledger, notices(units))
-                server.requests()
-                taken.setdefault("two processes", []).append((units / work(), server.requests() / units, 0.0))
+            with _processes(ledger, server.endpoint, notices(few), 2) as both:
+                for side, (n, work) in {**sides, "two processes": (units, both)}.items():
+                    (plain.admit if side == "plain" else partial(_admit, ledger))(notices(n))
+                    server.requests()
+                    others = server.cpu_s(), _database_cpu_s(database, ledger)
+                    seconds, cpu_s = work()
+                    spent = (cpu_s, server.cpu_s() - others[0], _database_cpu_s(database, ledger) - others[1])
+                    costs = (server.requests() / n, *(each / n * 1000 for each in spent))
+                    taken.setdefault(side, []).append((n / seconds, *costs))
         _require_items(ledger, next(numbers) - rounds * units)  # all but those of the loop
     medians = {
-        side: {
-            name: statistics.median(one[number] for one in found)
-            for number, name in enumerate(("per_s", "requests", "cpu_ms"))
-        }
+        side: {name: statistics.median(one[number] for one in found) for number, name in enumerate(FIGURES)}
         for side, found in taken.items()
     }
     pairs = {
@@ -138,10 +134,27 @@ def measure(database: str, url: str, *, quick: bool) -> Figure:
     return {"database": database, "units": units, "rounds": rounds, "sides": medians, "ratios": ratios}
 
 
-def _timed(step: Callable[[], object]) -> float:
-    began = time.perf_counter()
+def _timed(step: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds that a step took, and the CPU time of this process."""
+    began, cpu = time.perf_counter(), time.process_time()
     step()
-    return time.perf_counter() - began
+    return time.perf_counter() - began, time.process_time() - cpu
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the CPU time of a process; 0 if it has ended."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        return sum(int((one / "schedstat").read_text(encoding="ascii").split()[0]) for one in threads) / 1e9
+    except OSError:
+        return 0.0
+
+
+def _database_cpu_s(database: str, ledger: Ledger) -> float:
+    if database == "sqlite":
+        return 0.0
+    with ledger.store.reading() as reading:
+        return sum(_cpu_s(pid) for (pid,) in reading.execute("SELECT pid FROM pg_stat_activity"))
 
 
 def _notices(data: bytes, numbers: Sequence[int]) -> list[str]:
@@ -174,7 +187,7 @@ class _Botocore:
         return body
 
 
-def _before(ledger: Ledger, endpoint: str) -> float:
+def _before(ledger: Ledger, endpoint: str) -> tuple[float, float]:
     reader = _Botocore(endpoint)
     with (
         mock.patch.object(IngestAttempt, "_fetched", return_value=reader),
@@ -205,35 +218,43 @@ class _Shared:
 
 
 @contextmanager
-def _processes(ledger: Ledger, endpoint: str, warm: Sequence[str], n: int) -> Iterator[Callable[[], float]]:
-    """Start processes that have done some units already; yield what lets them work and returns the seconds it took."""
+def _processes(
+    ledger: Ledger, endpoint: str, warm: Sequence[str], n: int
+) -> Iterator[Callable[[], tuple[float, float]]]:
+    """Start processes that have done some units already; yield what lets them work until all are idle."""
     context = multiprocessing.get_context("spawn")
     _admit(ledger, warm)
-    ready, go = context.Barrier(n + 1), context.Barrier(n + 1)
-    started = [context.Process(target=_process, args=(ledger.store.url, endpoint, ready, go)) for _ in range(n)]
+    steps = [context.Barrier(n + 1) for _ in range(4)]  # warm, begin, idle, read
+    spent = context.SimpleQueue()
+    started = [context.Process(target=_process, args=(ledger.store.url, endpoint, steps, spent)) for _ in range(n)]
     for process in started:
         process.start()
-    ready.wait(120)
+    steps[0].wait(120)
 
-    def work() -> float:
-        go.wait(120)
+    def work() -> tuple[float, float]:
+        steps[1].wait(120)
         began = time.perf_counter()
-        for process in started:
-            process.join()
-        return time.perf_counter() - began
+        steps[2].wait(600)
+        return time.perf_counter() - began, sum(spent.get() for _ in started)
 
     yield work
+    steps[3].wait(120)  # until here the database's processes for their connections exist
+    for process in started:
+        process.join()
     assert [process.exitcode for process in started] == [0] * n
 
 
-def _process(url: str, endpoint: str, ready: Any, go: Any) -> None:
+def _process(url: str, endpoint: str, steps: Sequence[Any], spent: Any) -> None:
     with Ledger(url) as ledger:
         source = S3Source(shipped().buckets(), endpoint=endpoint)
         declare(ledger, IngestSettings(datasets=shipped(), source=source))
         ledger.run_until_idle(concurrency=CONCURRENCY)
-        ready.wait(120)
-        go.wait(120)
-        ledger.run_until_idle(concurrency=CONCURRENCY)
+        steps[0].wait(120)
+        steps[1].wait(600)
+        _, cpu_s = _timed(lambda: ledger.run_until_idle(concurrency=CONCURRENCY))
+        spent.put(cpu_s)
+        steps[2].wait(600)
+        steps[3].wait(120)
 
 
 class _Server:
@@ -249,6 +270,10 @@ class _Server:
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         return int(self._line())
+
+    def cpu_s(self) -> float:
+        """Return the CPU time that it has taken."""
+        return _cpu_s(self._process.pid)
 
     def _line(self) -> str:
         assert self._process.stdout is not None

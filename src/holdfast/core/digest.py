@@ -93,10 +93,12 @@ def refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
     if kind is str or value is None or kind is bool:
         return False
     if kind is int or kind is float:
+        if kind is int and -_SMALL <= value < _SMALL:
+            return False
+        if kind is float and 1e-3 < abs(value) < 1e15:
+            return bool(value == int(value))
         _refuse_inexact(value)
-        if kind is float:
-            return not 1e-3 < abs(value) < 1e15 or value == int(value)
-        return not -_SMALL <= value < _SMALL
+        return True
     if kind is not dict and kind is not list:
         raise PayloadNotJsonError(f"{kind.__name__} is not a JSON type")
     if depth_left == 0:

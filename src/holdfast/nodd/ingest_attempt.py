@@ -196,11 +196,13 @@ class IngestAttempt:
 
     def _register(self, dataset: Dataset) -> tuple[dict[str, Any], str]:
         """Stage the item, and return it with its status: created, updated or no-op."""
-        with self._ledger.store.reading() as reading:
-            rows = run_statement(reading, "item_content", item_id=stac.item_id(self._unit))
-            family = observations.files_of(reading, self._unit, dataset)
-            now = time_text(reading.now())
-        before = rows[0] if rows else None
+        family, before, now = None, self._before, time_text(self._began)
+        if dataset.spec.policy.same_observation:  # else no other unit can write the item while this one is the latest
+            with self._ledger.store.reading() as reading:
+                rows = run_statement(reading, "item_content", item_id=stac.item_id(self._unit))
+                family = observations.files_of(reading, self._unit, dataset)
+                now = time_text(reading.now())
+            before = rows[0] if rows else None
         found, learned = self._verdicts[Operator.INTEGRITY], self._verdicts[Operator.METADATA]
         created = before[1] if before else now
         item = stac.item_of(self._unit, dataset, found, learned, created=created, updated=now)
@@ -296,10 +298,11 @@ class IngestAttempt:
 
     def _require_current(self) -> None:
         with self._ledger.store.reading() as reading:
-            [[follower, _]] = run_statement(reading, "unit_links", wal_id=self._unit.wal_id)
-            self._sidecars = [
-                Sidecar(*row) for row in run_statement(reading, "sidecars_of", source_uri=self._unit.source_uri)
-            ]
+            item_id = stac.item_id(self._unit)
+            rows = run_statement(reading, "unit_now", wal_id=self._unit.wal_id, item_id=item_id)
+            follower, content = rows[0][:2]
+            self._before = rows[0][1:4] if content is not None else None
+            self._sidecars = [Sidecar(*row[4:]) for row in rows if row[4] is not None]
             self._began = reading.now()
             by = run_statement(reading, "unit_job", wal_id=follower) if follower is not None else None
         if by is not None:

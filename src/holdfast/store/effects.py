@@ -33,6 +33,15 @@ _TOKEN = re.compile(
 
 def staged(sql: str, params: Params | None, rows: int | None) -> Effect:
     """Return an effect; raise EffectError if it is not allowed, so that the handler sees the error."""
+    if rows is not None and rows < 0:
+        raise EffectError(f"rows is {rows}; it must not be negative")
+    # A copy: the handler may change the same dictionary for its next effect.
+    return Effect(_allowed(sql), {} if params is None else copy(params), rows)
+
+
+@lru_cache(maxsize=512)
+def _allowed(sql: str) -> str:
+    """Return a statement without the semicolon at its end; raise EffectError if it is not allowed."""
     words = sql.split(None, 1)
     first = words[0].upper() if words else ""
     if first not in FIRST_WORDS:
@@ -44,10 +53,7 @@ def staged(sql: str, params: Params | None, rows: int | None) -> Effect:
         )
     if any(token["end"] and sql[token.end() :].strip() for token in _TOKEN.finditer(sql)):
         raise EffectError("an effect must be one statement", context={"statement": sql[:80]})
-    if rows is not None and rows < 0:
-        raise EffectError(f"rows is {rows}; it must not be negative")
-    # A copy: the handler may change the same dictionary for its next effect.
-    return Effect(sql.rstrip().rstrip(";"), {} if params is None else copy(params), rows)
+    return sql.rstrip().rstrip(";")
 
 
 def limit(longest_s: float, shortest_lease_s: float | None, effects: Sequence[Effect]) -> float:

@@ -1,10 +1,11 @@
 -- Statements of the operators, and the effects that an attempt stages for its commit.
 
--- name: sidecars_of
-SELECT s.sidecar_uri, s.etag, s.size FROM nodd_sidecars s WHERE s.object_uri = :source_uri ORDER BY s.sidecar_uri;
-
--- name: unit_links
-SELECT u.superseded_by, u.supersedes FROM nodd_units u WHERE u.wal_id = :wal_id;
+-- name: unit_now
+-- The later unit of the object, the item, and a row for each sidecar.
+SELECT u.superseded_by, i.content, i.created, i.updated, s.sidecar_uri, s.etag, s.size
+  FROM nodd_units u LEFT JOIN nodd_items i ON i.item_id = :item_id
+  LEFT JOIN nodd_sidecars s ON s.object_uri = u.source_uri
+ WHERE u.wal_id = :wal_id ORDER BY s.sidecar_uri;
 
 -- name: catalogued_before
 -- The last earlier generation of the object that has provenance, which means that its item was written.
