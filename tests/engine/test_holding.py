@@ -97,6 +97,27 @@ def test_a_worker_with_long_handlers_claims_one_attempt_a_slot(live: Ledger) -> 
     assert max(worker.requested) <= 2
 
 
+class Patient(Worker):
+    """A worker that notes each claim that could have waited: it is for less than half, and each slot has work."""
+
+    early = 0
+
+    def _lease(self, n: int) -> Lease:
+        self.early += 2 * n < n + len(self._held) and self._slots[0].waiting >= SLOTS
+        return super()._lease(n)
+
+
+def test_a_claim_waits_until_it_is_for_many_while_each_slot_has_its_next_attempt(live: Ledger) -> None:
+    @live.operation("brief")
+    def brief(run: Execution) -> None:
+        time.sleep(0.003)
+
+    live.submit_many([brief.call()] * 300)
+    worker = Patient(live, concurrency=SLOTS, poll_s=0.05)
+    assert worker.run(until_idle=True) == 300
+    assert worker.early == 0
+
+
 def test_a_long_payload_is_not_claimed_ahead_and_its_handler_gets_it(live: Ledger) -> None:
     seen: list[tuple[int, int]] = []
 

@@ -324,7 +324,11 @@ class Worker:
         if self._effects and len(self._effects.ended) > self._batch_max:
             return 0  # what they wait for must not fill the memory
         elsewhere = self._turns.room if self._turns else 0
-        return max(0, self._pace.hold(stalled, shared=self._turns is not None) - len(self._held) - elsewhere)
+        hold = self._pace.hold(stalled, shared=self._turns is not None)
+        room = hold - len(self._held) - elsewhere
+        if not self._pace.short and room * 2 < hold and self._slots[0].waiting >= self._concurrency:
+            return 0  # a claim of few costs nearly as much as one of many, and each slot has its next attempt
+        return max(0, room)
 
     def _lease(self, n: int) -> Lease:
         return Lease(
