@@ -93,12 +93,7 @@ def refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
     if kind is str or value is None or kind is bool:
         return False
     if kind is int or kind is float:
-        if kind is int and -_SMALL <= value < _SMALL:
-            return False
-        if kind is float and 1e-3 < abs(value) < 1e15:
-            return bool(value == int(value))
-        _refuse_inexact(value)
-        return True
+        return _written_differently(value)
     if kind is not dict and kind is not list:
         raise PayloadNotJsonError(f"{kind.__name__} is not a JSON type")
     if depth_left == 0:
@@ -118,9 +113,15 @@ def refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
     return careful
 
 
-def _refuse_inexact(number: float) -> None:
+def _written_differently(number: float) -> bool:
+    """Return whether encoders write a number in different ways; raise PayloadNotJsonError for one that is not JSON."""
     if isinstance(number, int):
+        if -_SMALL <= number < _SMALL:
+            return False
         if number.bit_length() > INTEGER_BITS_MAX:
             raise PayloadNotJsonError(f"an integer has more than {INTEGER_BITS_MAX} bits")
+    elif 1e-3 < abs(number) < 1e15:
+        return number == int(number)
     elif not math.isfinite(number):
         raise PayloadNotJsonError(f"{number} is not JSON")
+    return True
