@@ -63,7 +63,7 @@ _BY_CODE = {
     "streams_exhausted": HTTPStatus.SERVICE_UNAVAILABLE,
 }
 _WORDS = {
-    HTTPStatus.NOT_FOUND: ("not_found", "There is nothing at this address.", "Open the overview and search from there."),
+    HTTPStatus.NOT_FOUND: ("not_found", "There is nothing at this address.", "Open the overview and search there."),
     HTTPStatus.METHOD_NOT_ALLOWED: ("method_not_allowed", "This address does not take this method.", "See the API."),
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("body_too_large", "The body of the request is too large.", "Send less."),
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: ("content_type_refused", "The body has another type.", "Send JSON."),
