@@ -18,23 +18,9 @@ from holdfast.core.commands import Quarantine
 from holdfast.core.decide import Move, decide
 from holdfast.core.governed import GrantEvent, Release
 from holdfast.core.machines import GRANT, GrantState, JobState
+from holdfast.model import rules
 from holdfast.model.checker import Model
-from holdfast.model.rules import (
-    Budget,
-    Paper,
-    Plan,
-    Work,
-    at,
-    grant_of,
-    judged,
-    matches,
-    moved,
-    planned,
-    release_of,
-    stamped,
-    submitted,
-    with_at,
-)
+from holdfast.model.rules import Budget, Paper, Plan, Work, at, planned, with_at
 
 NOW = 0
 BUDGET = Budget(1)
@@ -107,7 +93,7 @@ class Grants(NamedTuple):
     flaw: Flaw | None = None
 
     def model(self) -> Model[State]:
-        [(_, job)] = _quarantined(submitted(BUDGET))
+        [(_, job)] = _quarantined(rules.submitted(BUDGET))
         return Model(
             initial=State((job,) * self.jobs, (), (IDLE,) * self.runners, (IDLE,) * self.clerks, ()),
             steps=partial(_steps, self),
@@ -171,7 +157,7 @@ def _decisions(flaw: Flaw | None, grant: Paper) -> tuple[tuple[Plan, str], ...]:
     freely = flaw is Flaw.SELF_APPROVAL
     commands = [GrantEvent("approve", person, may_self_approve=freely) for person in PEOPLE]
     commands += [GrantEvent("revoke", PEOPLE[0]), GrantEvent("expire", "keeper")]
-    answers = [(command, decide(grant_of(grant), command, at(NOW))) for command in commands]
+    answers = [(command, decide(rules.grant_of(grant), command, at(NOW))) for command in commands]
     return tuple((planned(command.event, move), command.actor) for command, move in answers if isinstance(move, Move))
 
 
@@ -180,7 +166,7 @@ def _handled(state: State, hand: Hand) -> Iterator[Local]:
     assert hand.event is not None  # noqa: S101  # a clerk writes only after a decision
     move, verb, grant = hand.event.move, hand.event.verb, state.grants[hand.grant]
     if _is_unchanged(move, grant):
-        after = _ended(stamped(move, grant, hand.actor))
+        after = _ended(rules.stamped(move, grant, hand.actor))
         yield verb, state._replace(grants=with_at(state.grants, hand.grant, after)), IDLE
     else:
         yield f"{verb} refused", state, IDLE
@@ -197,10 +183,10 @@ def _permitted(model: Grants, state: State) -> Iterator[Local]:
 @cache
 def _permission(flaw: Flaw | None, job: Work, place: int, grant: Paper) -> tuple[tuple[Plan, Plan], ...]:
     """Return the moves of a job and of a grant, if the job may be released and the grant permits it."""
-    read = grant_of(_misread(flaw, grant))
-    release = judged(job, None, BUDGET, Release(RUNNER, "repaired", grant_id=1), NOW)
+    read = rules.grant_of(_misread(flaw, grant))
+    release = rules.judged(job, None, BUDGET, Release(RUNNER, "repaired", grant_id=1), NOW)
     use = decide(read, GrantEvent("consume", RUNNER), at(NOW))
-    wanted = release_of(grant.job if flaw is Flaw.OTHER_JOB else place)
+    wanted = rules.release_of(grant.job if flaw is Flaw.OTHER_JOB else place)
     if isinstance(judge(None, [read], wanted, at(NOW)), Rejected):
         return ()
     if not isinstance(release, Move) or not release.steps or not isinstance(use, Move):
@@ -221,16 +207,16 @@ def _used(model: Grants, state: State, hand: Hand) -> Iterator[Local]:
     yield "crash", state, IDLE
     grant, job = state.grants[hand.grant], state.jobs[hand.job]
     same_grant = _is_unchanged(hand.event.move, grant) or model.flaw is Flaw.GRANT_UNMATCHED
-    after = _ended(stamped(hand.event.move, grant, hand.actor))
+    after = _ended(rules.stamped(hand.event.move, grant, hand.actor))
     if hand.release is None:  # by a flaw the job is released already
         yield "consume", state._replace(grants=with_at(state.grants, hand.grant, after)) if same_grant else state, IDLE
         return
-    same_job = matches(hand.release.move, job, None, NOW) or model.flaw is Flaw.JOB_UNMATCHED
+    same_job = rules.matches(hand.release.move, job, None, NOW) or model.flaw is Flaw.JOB_UNMATCHED
     if not (same_grant and same_job):
         yield "release refused", state, IDLE
         return
     released = state._replace(
-        jobs=with_at(state.jobs, hand.job, moved(hand.release.move, job)),
+        jobs=with_at(state.jobs, hand.job, rules.moved(hand.release.move, job)),
         uses=(*state.uses, Use(hand.job, hand.grant, grant.state, hand.left)),
     )
     if model.flaw is Flaw.TWO_WRITES:
@@ -241,9 +227,9 @@ def _used(model: Grants, state: State, hand: Hand) -> Iterator[Local]:
 
 def _quarantined(job: Work) -> Iterator[tuple[str, Work]]:
     """Quarantine a job again: its next release needs another grant."""
-    answer = judged(job, None, BUDGET, Quarantine("bad"), NOW)
+    answer = rules.judged(job, None, BUDGET, Quarantine("bad"), NOW)
     if isinstance(answer, Move) and answer.steps:
-        yield "quarantine", moved(answer, job)
+        yield "quarantine", rules.moved(answer, job)
 
 
 def _is_unchanged(move: Move, grant: Paper) -> bool:

@@ -306,16 +306,12 @@ def sql_text(word: str) -> str:
     return f"'{word}'"
 
 
-def _by_ends(machine: Machine) -> Iterator[Path]:
-    return (path for path in _one_for_each_ends(machine) if path.source is not None)
-
-
-def _one_for_each_ends(machine: Machine) -> Iterator[Path]:
-    seen = set()
-    for path in machine.paths:
-        if (path.source, path.target) not in seen:
-            seen.add((path.source, path.target))
-            yield path
+def _by_ends(machine: Machine) -> Iterable[Path]:
+    """Return one move for each pair of a source and a target."""
+    found: dict[tuple[str | None, str], Path] = {}
+    for path in machine.moves():
+        found.setdefault((path.source, path.target), path)
+    return found.values()
 
 
 def _ends(guarded: Guarded, path: Path, old: str, new: str) -> str:

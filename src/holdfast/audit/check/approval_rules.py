@@ -14,21 +14,8 @@ from typing import Any, NamedTuple
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding
 from holdfast.audit.seals.keys import verified
-from holdfast.core.authority import (
-    AUTHENTIC,
-    BOOTSTRAP,
-    CLAIMED,
-    FREE,
-    ROLE,
-    SIGNED,
-    Act,
-    Doubt,
-    approval_mark,
-    approval_text,
-    recorded_via,
-    registration_doubt,
-    scope_of,
-)
+from holdfast.core import authority
+from holdfast.core.authority import Act, Doubt
 from holdfast.core.candidates import unpacked
 from holdfast.core.digest import canonical
 from holdfast.core.environments import ENVIRONMENTS, PROD, STAGE
@@ -71,8 +58,8 @@ def authentic(context: RuleContext) -> Iterator[Finding]:
             doubt = _doubt(context, grant, ledger)
             if doubt:
                 yield _of_grant(grant, doubt)
-            elif recorded_via(grant).get("method") == UNDER:
-                released[recorded_via(grant)["grant_id"]].append(grant)
+            elif authority.recorded_via(grant).get("method") == UNDER:
+                released[authority.recorded_via(grant)["grant_id"]].append(grant)
     for parent, children in released.items():
         yield from _beyond(context, parent, children)
 
@@ -82,7 +69,7 @@ def registered(context: RuleContext) -> Iterator[Finding]:
     ledger = _ledger(context)
     for approver in ledger.approvers.values():
         grant = grant_named(context.reading, approver.grant_id)
-        flaw = registration_doubt(approver, grant, ledger.environment, ledger.bootstrap)
+        flaw = authority.registration_doubt(approver, grant, ledger.environment, ledger.bootstrap)
         if flaw is None or (flaw[0] is Doubt.APPROVER_UNPROVEN and _before_raise(context, grant, ledger)):
             continue
         yield _of_approver(approver.name, *flaw)
@@ -128,7 +115,7 @@ def _ledger(context: RuleContext) -> _Ledger:
 
 def _doubt(context: RuleContext, grant: Grant, ledger: _Ledger) -> str | None:
     """Return why the approval of a grant is not valid; None if it is."""
-    scope, via = scope_of(grant), recorded_via(grant)
+    scope, via = authority.scope_of(grant), authority.recorded_via(grant)
     if not grant.approved_by:
         return "the grant was used, but no approver is recorded"
     environment = ledger.environment if scope is None else scope.environment
@@ -140,22 +127,22 @@ def _doubt(context: RuleContext, grant: Grant, ledger: _Ledger) -> str | None:
     method = via.get("method")
     if method not in _accepted(grant, environment, ledger):
         return f"the approver {grant.approved_by} was identified by {method!r}, which this environment does not accept"
-    if method == ROLE and grant.action != Act.RESTORE and (why := _not_a_role(grant, ledger)):
+    if method == authority.ROLE and grant.action != Act.RESTORE and (why := _not_a_role(grant, ledger)):
         return why
     approved = approval_of(context.reading, grant.grant_id)
-    if approved is not None and approved[:2] != (grant.approved_by, approval_mark(grant, ledger.ledger_id)):
+    if approved is not None and approved[:2] != (grant.approved_by, authority.approval_mark(grant, ledger.ledger_id)):
         return "the grant differs from what the journal says was approved"
     if approved is not None and approved.maintenance_id is not None and grant.action != Act.RESTORE:
         return f"it was approved under maintenance {approved.maintenance_id}"
     if method == UNDER:
         return _orphan(context, grant, via.get("grant_id"))
-    if method not in SIGNED or grant.action == Act.RESTORE:  # a slip is verified before it is used
+    if method not in authority.SIGNED or grant.action == Act.RESTORE:  # a slip is verified before it is used
         return None
     return _badly_signed(context, grant, ledger, via.get("signature"))
 
 
 def _before_raise(context: RuleContext, grant: Grant | None, ledger: _Ledger) -> bool:
-    scope = scope_of(grant) if grant else None
+    scope = authority.scope_of(grant) if grant else None
     milder = scope is not None and _milder(scope.environment, ledger.environment)
     return milder and grant is not None and raised_after(context.reading, grant.grant_id)
 
@@ -167,16 +154,16 @@ def _milder(one: str, other: str) -> bool:
 def _accepted(grant: Grant, environment: str, ledger: _Ledger) -> frozenset[str]:
     """Return how the approver of a grant may have been identified."""
     accepted = {UNDER} if grant.action == Act.RELEASE else set()
-    accepted |= AUTHENTIC if environment == PROD else {CLAIMED, *AUTHENTIC}
+    accepted |= authority.AUTHENTIC if environment == PROD else {authority.CLAIMED, *authority.AUTHENTIC}
     match grant.action:
         case Act.RESTORE:
-            accepted |= {BOOTSTRAP, FREE}
+            accepted |= {authority.BOOTSTRAP, authority.FREE}
         case Act.DISMISS:
-            accepted.add(FREE)
+            accepted.add(authority.FREE)
         case Act.APPROVER if environment != PROD:
-            accepted.add(FREE)
+            accepted.add(authority.FREE)
         case Act.APPROVER if grant.grant_id == ledger.bootstrap:
-            accepted.add(BOOTSTRAP)
+            accepted.add(authority.BOOTSTRAP)
     return frozenset(accepted)
 
 
@@ -186,7 +173,7 @@ def _not_a_role(grant: Grant, ledger: _Ledger) -> str | None:
     if grant.requested_via == canonical({"role": grant.approved_by}):
         return f"the database role {grant.approved_by} requested and approved it"
     # The triggers compare the role with the session for exactly this text.
-    as_written = grant.approved_via == canonical({"method": ROLE})
+    as_written = grant.approved_via == canonical({"method": authority.ROLE})
     return None if as_written else "its approved_via is not the text that an approval by a database role has"
 
 
@@ -194,7 +181,7 @@ def _orphan(context: RuleContext, grant: Grant, parent_id: object) -> str | None
     parent = grant_named(context.reading, parent_id) if isinstance(parent_id, int) else None
     if parent is None:
         return f"it was approved under grant {parent_id!r}, which does not exist"
-    theirs, ours = scope_of(parent), scope_of(grant)
+    theirs, ours = authority.scope_of(parent), authority.scope_of(grant)
     if (
         (parent.action, parent.state) != (Act.RELEASE_MANY, GrantState.CONSUMED)
         or parent.grant_id >= grant.grant_id
@@ -236,11 +223,11 @@ def _of_run(context: RuleContext, parent: Grant) -> set[str] | None:
 def _badly_signed(context: RuleContext, grant: Grant, ledger: _Ledger, signature: Any) -> str | None:
     known = ledger.approvers.get(grant.approved_by or "")
     registration = grant_named(context.reading, known.grant_id) if known else None
-    if known is None or registration_doubt(known, registration, ledger.environment, ledger.bootstrap):
+    if known is None or authority.registration_doubt(known, registration, ledger.environment, ledger.bootstrap):
         return f"{grant.approved_by} is not an approver that a grant has registered with this key"
     if (known.grant_id or 0) > grant.grant_id:
         return None  # registered again since, with another key: the one that signed is not known any more
-    text = approval_text(grant, ledger.ledger_id)
+    text = authority.approval_text(grant, ledger.ledger_id)
     if not isinstance(signature, str) or not verified(text, signature, known.public_key):
         return f"the signature on the grant is not valid for the key of {grant.approved_by}"
     return None

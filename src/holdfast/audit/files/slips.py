@@ -17,22 +17,8 @@ import msgspec
 
 from holdfast.audit.files.snapshot_verify import VerifiedSnapshot
 from holdfast.audit.seals.keys import private_key, verified
-from holdfast.core.authority import (
-    BOOTSTRAP,
-    CLAIMED,
-    KEY,
-    TEXT_BYTES_MAX,
-    TTL_MAX,
-    Act,
-    Reject,
-    Rejected,
-    Slip,
-    Wanted,
-    approval_mark,
-    is_exact,
-    judge,
-    require_words,
-)
+from holdfast.core import authority
+from holdfast.core.authority import Act, Reject, Rejected, Slip, Wanted
 from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, canonical, sha256
 from holdfast.core.environments import DEV, STAGE
@@ -72,13 +58,13 @@ def write_slip(
             next_step=f"Use --action {Act.RESTORE}, or a grant for {action}: `holdfast grant request --help`.",
             context={"field": "action"},
         )
-    require_words(target=target, executor=executor, approver=approved_by)
-    require_words(TEXT_BYTES_MAX, reason=reason, rollback_plan=rollback_plan)
-    if not timedelta(0) < ttl <= TTL_MAX:
+    authority.require_words(target=target, executor=executor, approver=approved_by)
+    authority.require_words(authority.TEXT_BYTES_MAX, reason=reason, rollback_plan=rollback_plan)
+    if not timedelta(0) < ttl <= authority.TTL_MAX:
         raise InputError(
-            f"the ttl of a slip must be more than 0 and at most {TTL_MAX.days} days", context={"field": "ttl"}
+            f"the ttl of a slip must be more than 0 and at most {authority.TTL_MAX.days} days", context={"field": "ttl"}
         )
-    if not is_exact(target, executor):
+    if not authority.is_exact(target, executor):
         raise AuthorityError("target and executor of a slip must not contain wildcards", code=Reject.GENERIC_SCOPE)
     private = private_key(key) if key else None
     begun = now or datetime.now(UTC)
@@ -133,8 +119,8 @@ def _require_sound(slip: Slip) -> None:
             sound = False
         if not sound:
             raise msgspec.ValidationError(f"a time such as 2030-01-31T12:00:00.000000Z is expected - at `$.{field}`")
-    if time_from(slip.expires_at) - time_from(slip.issued_at) > TTL_MAX:
-        raise msgspec.ValidationError(f"it is valid for more than {TTL_MAX.days} days - at `$.expires_at`")
+    if time_from(slip.expires_at) - time_from(slip.issued_at) > authority.TTL_MAX:
+        raise msgspec.ValidationError(f"it is valid for more than {authority.TTL_MAX.days} days - at `$.expires_at`")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -164,7 +150,7 @@ def permit_restore(
             return None
         raise _rejection(Rejected(Reject.MISSING, f"restoring a {environment} ledger needs a slip"), wanted)
     method = _method(slip, snapshot, bootstrap=bootstrap)
-    verdict = judge(None, [_as_grant(slip, wanted)], wanted, now)
+    verdict = authority.judge(None, [_as_grant(slip, wanted)], wanted, now)
     if isinstance(verdict, Rejected):
         raise _rejection(Rejected(verdict.code, verdict.message.replace("grant 0", "the slip")), wanted)
     via: dict[str, Json] = {"method": method, "slip": msgspec.to_builtins(slip)}
@@ -184,7 +170,7 @@ def _method(slip: Slip, snapshot: VerifiedSnapshot, *, bootstrap: bool) -> str:
                 code="approver_not_authenticated",
                 next_step="A registered approver signs it with --key FILE: `holdfast grant slip --help`.",
             )
-        return CLAIMED
+        return authority.CLAIMED
     if not verified(slip.text, slip.signature, slip.public_key):
         raise ApprovalError(
             "the signature of the slip is wrong: the slip or its signature was changed",
@@ -192,9 +178,9 @@ def _method(slip: Slip, snapshot: VerifiedSnapshot, *, bootstrap: bool) -> str:
             next_step="Write a new slip with --key FILE: `holdfast grant slip --help`.",
         )
     if snapshot.approvers.get(name) == slip.public_key:
-        return KEY
+        return authority.KEY
     if not strict:
-        return CLAIMED
+        return authority.CLAIMED
     if not snapshot.approvers and not bootstrap:
         raise ApprovalError(
             f"the snapshot has no approvers: nothing confirms that the key of the slip is {name}'s",
@@ -203,7 +189,7 @@ def _method(slip: Slip, snapshot: VerifiedSnapshot, *, bootstrap: bool) -> str:
             context={"public_key": slip.public_key},
         )
     if not snapshot.approvers:
-        return BOOTSTRAP  # as for the first approver of a ledger; it is recorded
+        return authority.BOOTSTRAP  # as for the first approver of a ledger; it is recorded
     raise ApprovalError(
         f"the snapshot has no approver {name} with the key that signed the slip",
         code="approver_unknown",
@@ -262,7 +248,7 @@ def keep_as_grant(transaction: Transaction, permit: RestorePermit, *, ledger_id:
         via=canonical({"slip": sha256(slip.text.decode())}),
     )
     draft = _known(transaction, grant_id)
-    mark = approval_mark(draft, ledger_id)
+    mark = authority.approval_mark(draft, ledger_id)
     approval = GrantEvent("approve", slip.approved_by, may_self_approve=wanted.environment == DEV)
     for command, moved, why in ((approval, mark, slip.reason), (GrantEvent("consume", wanted.executor), None, reason)):
         grant = _known(transaction, grant_id)

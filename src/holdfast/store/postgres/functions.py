@@ -48,7 +48,7 @@ def functions(schema: str, epoch: str) -> dict[str, str]:
     bodies[f"{JOBS}_born"] = _job_born(schema, epoch)
     bodies[f"{JOBS}_moved"] = _job_moved(schema, epoch)
     bodies[f"{JOBS}_requested"] = _job_requested(schema, epoch)
-    bodies[f"{JOBS}_once"] = _changed_once(schema, JOBS)
+    bodies[f"{JOBS}_once"] = _unless_door(schema, Refusal.WRITE_ONCE, "NULL", f"'{JOBS} ' || OLD.job_id")
     bodies[f"{CALLS}_once"] = _call_changed(schema)
     bodies[f"{ABORTED}_written"] = _aborted_written(schema)
     bodies["holdfast_journal_delete"] = _unless_door(schema, Refusal.APPEND_ONLY, "OLD")
@@ -65,7 +65,7 @@ def functions(schema: str, epoch: str) -> dict[str, str]:
     bodies[f"{LEASES}_delete"] = _raise(Refusal.NEVER_DELETED, "TG_OP || ' of ' || TG_TABLE_NAME")
     no_door = _no_door(schema)
     bodies[f"{META}_update"] = _each_if(enforcement.setting_violations("OLD", "NEW", no_door), schema, _SETTING)
-    bodies[f"{META}_delete"] = _setting_deleted(schema)
+    bodies[f"{META}_delete"] = _if(enforcement.setting_deleted("OLD", no_door), _SETTING, "OLD")
     bodies[f"{APPROVERS}_insert"] = _each_if(enforcement.approver_birth_violations("NEW", no_door), schema, _APPROVER)
     rewrite = _note(schema, _door(schema), enforcement.REWRITE, "'APPROVER ' || NEW.name")
     bodies[f"{APPROVERS}_rewritten"] = f"BEGIN\n{rewrite}  RETURN NULL;\nEND"
@@ -132,10 +132,6 @@ def _follow(schema: str) -> str:
     wrong = laid_out(new, 4)
     raised = _raised(Refusal.WRITTEN_BY_HAND, "'seal ' || NEW.seal_id")
     return f"DECLARE\n  last record;\nBEGIN\n  {last}\n  IF {wrong} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
-
-
-def _setting_deleted(schema: str) -> str:
-    return _if(enforcement.setting_deleted("OLD", _no_door(schema)), _SETTING, "OLD")
 
 
 def _each_if(violations: Iterable[Violation], schema: str, what: str) -> str:
@@ -220,10 +216,6 @@ def _function(check: str, write: str) -> str:
     return f"DECLARE\n  bad record;\nBEGIN\n{check}{write}  RETURN NULL;\nEND"
 
 
-def _changed_once(schema: str, table: str) -> str:
-    return _unless_door(schema, Refusal.WRITE_ONCE, "NULL", f"'{table} ' || OLD.job_id")
-
-
 def _call_changed(schema: str) -> str:
     """Return the body that refuses a change of what was submitted, or notes it under maintenance."""
     raised = _raised(Refusal.WRITE_ONCE, f"'{CALLS} ' || OLD.job_id")
@@ -298,8 +290,7 @@ def _note(schema: str, door: str, event: str, what: str, rows: str = "") -> str:
 
 def _job_requested(schema: str, epoch: str) -> str:
     """Return the body that journals a request to cancel."""
-    door = f"(SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = {XID})"
-    values = joint.request_values("NEW", epoch=epoch, xid=XID, door=door)
+    values = joint.request_values("NEW", epoch=epoch, xid=XID, door=_door(schema))
     return (
         f"BEGIN\n  INSERT INTO {schema}holdfast_journal\n    ({joint.REQUEST_COLUMNS})\n"
         f"  VALUES\n    ({values});\n  RETURN NULL;\nEND"
@@ -363,12 +354,11 @@ def _write(guarded: Guarded, schema: str, epoch: str, old: str | None, rows: str
     """Return the statement that journals what moved."""
     source = f"{old}.{guarded.state}" if old else "NULL::text"
     grant = laid_out(enforcement.granted(guarded, old, "n"), 6)
-    door = _door(schema)
     return (
         f"  INSERT INTO {schema}holdfast_journal\n    ({JOURNAL_COLUMNS})\n"
         f"    SELECT {epoch}, {XID}, '{guarded.machine.name}', n.{guarded.id}, n.version,\n"
         f"      {source}, n.{guarded.state}, n.event, n.actor, n.reason, NULL::integer, n.move_id,\n"
-        f"      ({grant})::bigint,\n      {door},\n      n.updated_at\n    FROM {rows}\n    ORDER BY 4;\n"
+        f"      ({grant})::bigint,\n      {_door(schema)},\n      n.updated_at\n    FROM {rows}\n    ORDER BY 4;\n"
     )
 
 

@@ -30,25 +30,11 @@ from holdfast.core.errors import (
     StoreUnavailableError,
 )
 from holdfast.store.effects import limit
+from holdfast.store.postgres import session
 from holdfast.store.postgres.connection import LedgerConnection, arrays
 from holdfast.store.postgres.errors import first_line, translated, without_password
 from holdfast.store.postgres.idioms import pyformat
 from holdfast.store.postgres.schema import PostgresSchema
-from holdfast.store.postgres.session import (
-    DATABASE,
-    UNLOCK,
-    DatabaseIdentity,
-    NoWatch,
-    facts,
-    keeps_sessions,
-    readable_times,
-    reset_after_effects,
-    say_other_database,
-    say_pooled,
-    set_in_transaction,
-    use_no_session,
-    use_session,
-)
 from holdfast.store.postgres.watch import ListenWatch
 from holdfast.store.requests import Effect
 from holdfast.store.statements import statements
@@ -79,7 +65,7 @@ class PostgresStore(PostgresSchema):
         self._keeps_sessions: bool | None = None  # whether that pooler is in session mode; None: not known yet
         self._statements = _qualified_statements(self._prefix())
         self._server_time: tuple[datetime, float] | None = None
-        self._identity: DatabaseIdentity | None = None
+        self._identity: session.DatabaseIdentity | None = None
 
     @contextmanager
     def alone(self) -> Iterator[Transaction]:
@@ -204,7 +190,7 @@ class PostgresStore(PostgresSchema):
     @contextmanager
     def borrowed(self, connection: Any) -> Iterator[Transaction]:
         """Yield a transaction on a connection of the caller, who begins and commits it."""
-        with super().borrowed(connection) as transaction, readable_times(transaction.connection):
+        with super().borrowed(connection) as transaction, session.readable_times(transaction.connection):
             yield transaction
 
     def require_fit(self, connection: Any) -> None:
@@ -222,7 +208,8 @@ class PostgresStore(PostgresSchema):
             "tuple[str, str, int, int]",
             connection.cursor(row_factory=tuple_row)
             .execute(
-                f"SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'), {DATABASE}"
+                "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'),"
+                f" {session.DATABASE}"
             )
             .fetchone(),
         )
@@ -267,7 +254,7 @@ class PostgresStore(PostgresSchema):
         return PostgresUpkeep(self)
 
     def watch(self) -> Watch:
-        return NoWatch() if self.pooled else ListenWatch(self._open, self._channel)
+        return session.NoWatch() if self.pooled else ListenWatch(self._open, self._channel)
 
     def translate(self, error: Exception) -> HoldfastError | None:
         return translated(error, url=self.url, schema=self.schema) if isinstance(error, psycopg.Error) else None
@@ -292,16 +279,16 @@ class PostgresStore(PostgresSchema):
                 f"PostgreSQL {connection.info.server_version // 10000} is not supported",
                 next_step="Use PostgreSQL 14 or newer.",
             )
-        found = facts(connection)
+        found = session.facts(connection)
         if found.pooled and self._keeps_sessions is None:
-            self._keeps_sessions = keeps_sessions(connection, self.url)
+            self._keeps_sessions = session.keeps_sessions(connection, self.url)
         if found.pooled and not self._keeps_sessions:
-            use_no_session(connection)
+            session.use_no_session(connection)
             if not self.pooled:
                 self.pooled = True
-                say_pooled()
+                session.say_pooled()
         else:
-            use_session(connection, self.schema, LOCK_S)
+            session.use_session(connection, self.schema, LOCK_S)
         if found.synchronous_commit not in ("on", "remote_apply"):
             raise DurabilityError(
                 f"synchronous_commit is {found.synchronous_commit}; on is needed",
@@ -309,7 +296,7 @@ class PostgresStore(PostgresSchema):
             )
         self._server_time = found.at, found.read_at
         if self._identity is not None and self._identity != found.database:
-            say_other_database(self._identity, found.database)
+            session.say_other_database(self._identity, found.database)
         self._identity = found.database
 
     def _disconnect(self, connection: LedgerConnection) -> None:
@@ -324,7 +311,7 @@ class PostgresStore(PostgresSchema):
         at intervals that double with the age of the connection, up to ten seconds.
         """
         if self.pooled:
-            set_in_transaction(connection, self.schema, LOCK_S)
+            session.set_in_transaction(connection, self.schema, LOCK_S)
             return
         now = time.monotonic()
         if now >= connection.plans_due:
@@ -337,7 +324,7 @@ class PostgresStore(PostgresSchema):
     def _begin_reading(self, connection: LedgerConnection) -> None:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         if self.pooled:
-            set_in_transaction(connection, self.schema, LOCK_S)
+            session.set_in_transaction(connection, self.schema, LOCK_S)
 
     def _end_reading(self, connection: LedgerConnection) -> None:
         # Commit, not roll back: after a rollback psycopg forgets the prepared statements of the connection.
@@ -350,7 +337,7 @@ class PostgresStore(PostgresSchema):
             raise psycopg.errors.InFailedSqlTransaction("a statement failed and its error was suppressed")
         if connection.effects_ran:  # of a task that failed in its savepoint
             connection.effects_ran = False
-            connection.execute(UNLOCK)
+            connection.execute(session.UNLOCK)
         connection.commit()
 
     def _rollback(self, connection: LedgerConnection) -> None:
@@ -358,7 +345,7 @@ class PostgresStore(PostgresSchema):
             # A rollback keeps the locks of a session. In one message: a pooler may give the next one another session.
             connection.effects_ran = False
             with suppress(psycopg.Error):  # a lost connection has lost its locks
-                connection.command(f"ROLLBACK; {UNLOCK}; BEGIN")
+                connection.command(f"ROLLBACK; {session.UNLOCK}; BEGIN")
         connection.rollback()  # raises on a lost connection, which must not go back to the pool
         connection.forget()
 
@@ -371,7 +358,7 @@ class PostgresStore(PostgresSchema):
 
     def reset_session(self, connection: LedgerConnection) -> bool:
         """Undo what effects have changed in their session; return whether their transaction can still write."""
-        return reset_after_effects(connection, self.schema, LOCK_S, local=self.pooled)
+        return session.reset_after_effects(connection, self.schema, LOCK_S, local=self.pooled)
 
 
 class _Alone(Transaction):

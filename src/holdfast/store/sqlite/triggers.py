@@ -99,28 +99,27 @@ def _aborted_triggers() -> Iterator[str]:
     table = "holdfast_aborted"
     again, ended = _there(table, ("job_id", "attempt")), joint.just_ended("NEW").format(schema="")
     by_hand = Violation(Refusal.WRITTEN_BY_HAND, f"{again} OR (NOT {ended} AND {NO_DOOR})")
-    yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", [by_hand])
-    yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
-    yield _never_deleted(table)
+    yield from _append_only(table, [by_hand], deleted=Violation(Refusal.NEVER_DELETED, NO_DOOR))
 
 
 def _traceback_triggers() -> Iterator[str]:
     table = "holdfast_tracebacks"
     again = Violation(Refusal.ILLEGAL_BIRTH, _there(table, ("job_id", "attempt")))
-    yield _guard(
-        f"{table}_insert", f"BEFORE INSERT ON {table}", [again, _local(enforcement.traceback_violation("NEW"))]
-    )
-    yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
-    yield _never_deleted(table)
+    births = [again, _local(enforcement.traceback_violation("NEW"))]
+    yield from _append_only(table, births, deleted=Violation(Refusal.NEVER_DELETED, NO_DOOR))
 
 
 def _erased_triggers() -> Iterator[str]:
     table = "holdfast_erased"
     again = " OR ".join(_there(table, columns) for columns in (("job_id",), ("client", "key_hash")))
     births = [Violation(Refusal.ILLEGAL_BIRTH, again), _local(enforcement.erasure_violation("NEW", NO_DOOR))]
+    yield from _append_only(table, births, deleted=_always(Refusal.APPEND_ONLY))
+
+
+def _append_only(table: str, births: list[Violation], *, deleted: Violation) -> Iterator[str]:
     yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", births)
     yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
-    yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [_always(Refusal.APPEND_ONLY)])
+    yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [deleted])
 
 
 def _once(guarded: Guarded) -> str:
@@ -160,13 +159,10 @@ def _note(event: str, what: str) -> str:
 
 
 def _machine_triggers(guarded: Guarded, epoch: str) -> Iterator[str]:
-    table = guarded.table
-    yield _guard(f"{table}_birth", f"BEFORE INSERT ON {table}", [*_collisions(guarded), *_births(guarded)])
+    table, births = guarded.table, map(_local, enforcement.birth_violations(guarded, "NEW", NO_DOOR))
+    yield _guard(f"{table}_birth", f"BEFORE INSERT ON {table}", [*_collisions(guarded), *births])
     yield _once(guarded)
-    moves = [
-        *(_local(violation) for violation in enforcement.move_violations(guarded, "OLD", "NEW", NO_DOOR)),
-        *_brought_back(guarded),
-    ]
+    moves = [*map(_local, enforcement.move_violations(guarded, "OLD", "NEW", NO_DOOR)), *_brought_back(guarded)]
     yield _guard(f"{table}_move", f"BEFORE UPDATE ON {table}", moves)
     yield _never_deleted(table)
     yield from _noted(guarded)
@@ -176,10 +172,6 @@ def _machine_triggers(guarded: Guarded, epoch: str) -> Iterator[str]:
     yield _writer(
         f"{table}_moved", head, f"OLD.{guarded.state} <> NEW.{guarded.state}", _journal(guarded, epoch, "OLD")
     )
-
-
-def _births(guarded: Guarded) -> Iterator[Violation]:
-    return (_local(violation) for violation in enforcement.birth_violations(guarded, "NEW", NO_DOOR))
 
 
 def _collisions(guarded: Guarded) -> Iterator[Violation]:
@@ -271,10 +263,8 @@ def _history_triggers() -> Iterator[str]:
     )
     again = "EXISTS (SELECT 1 FROM holdfast_archives WHERE archive_id = NEW.archive_id)"
     for table, by_hand in (("holdfast_seals", follows), ("holdfast_archives", again)):
-        head = f"BEFORE INSERT ON {table}"
-        yield _guard(f"{table}_insert", head, [Violation(Refusal.WRITTEN_BY_HAND, by_hand)])
-        yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
-        yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [_always(Refusal.APPEND_ONLY)])
+        births = [Violation(Refusal.WRITTEN_BY_HAND, by_hand)]
+        yield from _append_only(table, births, deleted=_always(Refusal.APPEND_ONLY))
     yield from _kept(
         "holdfast_evidence", Refusal.APPEND_ONLY, _kept_evidence(), enforcement.evidence_violation("OLD", "NEW")
     )
