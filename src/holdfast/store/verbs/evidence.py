@@ -23,20 +23,8 @@ from holdfast.store.migrations import DOOR_OPEN, drift
 from holdfast.store.statements import encoded
 from holdfast.store.tables import GUARDED, PREFIX
 from holdfast.store.transaction import Reading, Transaction
-from holdfast.store.verbs.histories import (
-    Case,
-    Entry,
-    History,
-    Permit,
-    Read,
-    Signature,
-    Tried,
-    claimed_late,
-    in_order,
-    kept_steps,
-    number_or_0,
-    since_repair,
-)
+from holdfast.store.verbs import histories
+from holdfast.store.verbs.histories import Case, Entry, History, Read
 from holdfast.store.verbs.seals import Key
 
 GAP_MAX = 100  # ids between two jobs of a page that are read in one range
@@ -73,7 +61,7 @@ class Evidence:
         """Return the edges of one record, lowest version first, and whether all of them can be read."""
         rows = self._edges([subject])[subject] if machine is JOB else self._journal(machine, [subject]).get(subject, [])
         own = [(row, columns) for row, columns in rows if row.machine == machine.name]
-        return in_order(row for row, _ in own), not any(columns for _, columns in own)
+        return histories.in_order(row for row, _ in own), not any(columns for _, columns in own)
 
     def steps_of(
         self, job_id: int, kept: Sequence[Entry], *, attempt: int, whole: bool
@@ -87,9 +75,9 @@ class Evidence:
         current = {job_id: [(job_id * EXEC_IDS + attempt,)]}
         edges = (*edges_of[job_id], *self._lone_steps([job_id], edges_of, current).get(job_id, ()))
         found = {}
-        for exec_id, steps in sorted(kept_steps(kept, edges, whole=whole).items()):
-            begins, counted = since_repair(steps, whole=whole)
-            found[exec_id % EXEC_IDS] = begins, in_order(row for row, _ in counted)
+        for exec_id, steps in sorted(histories.kept_steps(kept, edges, whole=whole).items()):
+            begins, counted = histories.since_repair(steps, whole=whole)
+            found[exec_id % EXEC_IDS] = begins, histories.in_order(row for row, _ in counted)
         return found
 
     def committed(self, job_ids: Iterable[int]) -> set[int]:
@@ -113,11 +101,11 @@ class Evidence:
         """Return whether approvals can be judged: outside dev always, in dev where a grant or an approver is stored."""
         return self.meta().get("environment") != DEV or bool(self.reading.run("any_grant_or_approver"))
 
-    def grants_named(self, ids: Iterable[int]) -> dict[int, Permit]:
+    def grants_named(self, ids: Iterable[int]) -> dict[int, histories.Permit]:
         """Return those of the given grants that exist."""
         rows = self.reading.run("grants_named", rows=encoded(sorted(ids)))
         return {
-            grant_id: Permit(action, target, event, move_id, bool(of_a_run))
+            grant_id: histories.Permit(action, target, event, move_id, bool(of_a_run))
             for grant_id, action, target, event, move_id, of_a_run in rows
         }
 
@@ -158,11 +146,11 @@ class Evidence:
             edges = edges_of[job.job_id]
             own = [pair for pair in edges if pair[0].machine == JOB.name]
             history = self._history(JOB, job.job_id, stored, own, unreadable)
-            steps = kept_steps(history.kept, (*edges, *lone.get(job.job_id, ())), whole=history.whole)
+            steps = histories.kept_steps(history.kept, (*edges, *lone.get(job.job_id, ())), whole=history.whole)
             tried = tuple(
                 sorted(
                     (self._tried(one, history, steps) for one in made[job.job_id]),
-                    key=lambda one: (number_or_0(one.execution.attempt), one.execution.exec_id),
+                    key=lambda one: (histories.number_or_0(one.execution.attempt), one.execution.exec_id),
                 )
             )
             cases.append(
@@ -178,18 +166,18 @@ class Evidence:
             )
         return cases
 
-    def _tried(self, row: tuple[Any, ...], job: History, steps: dict[int, list[Read]]) -> Tried:
+    def _tried(self, row: tuple[Any, ...], job: History, steps: dict[int, list[Read]]) -> histories.Tried:
         """Return one execution with the edges that count: since its last repair, or since its job's history begins."""
         execution, unreadable = _read_execution(row[:-4], self._store.moment)
-        begins, own = since_repair(steps.get(execution.exec_id, []), whole=job.whole)
+        begins, own = histories.since_repair(steps.get(execution.exec_id, []), whole=job.whole)
         if not (own or job.whole):
-            begins = number_or_0(execution.version) + 1
+            begins = histories.number_or_0(execution.version) + 1
         created_at = execution.created_at
         if own and begins == 1 and None not in (created_at, own[0][0].at) and own[0][0].at != created_at:
-            created_at = claimed_late(own[0][0], created_at, job)
+            created_at = histories.claimed_late(own[0][0], created_at, job)
         stored = (execution.status, execution.version, begins, created_at, execution.updated_at)
         history = self._history(EXECUTION, execution.exec_id, stored, own, unreadable)
-        return Tried(execution, history, Signature(*row[-4:]))
+        return histories.Tried(execution, history, histories.Signature(*row[-4:]))
 
     def _history(
         self,
@@ -221,7 +209,7 @@ class Evidence:
             history_from=history_from,
             created_at=created_at,
             updated_at=updated_at,
-            rows=tuple(in_order(row for row, _ in rows)),
+            rows=tuple(histories.in_order(row for row, _ in rows)),
             unreadable=unreadable + torn,
         )
 
