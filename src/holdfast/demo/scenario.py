@@ -12,14 +12,22 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from holdfast.core.machines import JobState
@@ -264,8 +272,13 @@ class _Scenario:
     def _pids(self) -> str:
         return " and ".join(str(process.pid) for process in self._workers)
 
-    def _bar(self, what: str, total: int) -> Any:
-        return _Bar(what, total, self._console)
+    @contextmanager
+    def _bar(self, what: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
+        """Show a progress bar during a block of code, if the output is a terminal."""
+        columns = SpinnerColumn(), TextColumn("   {task.description}"), BarColumn(), MofNCompleteColumn()
+        hidden = not self._console.is_terminal
+        with Progress(*columns, TimeElapsedColumn(), console=self._console, transient=True, disable=hidden) as progress:
+            yield progress, progress.add_task(what, total=total)
 
     # -- counting -----------------------------------------------------------------------------------------------------
 
@@ -286,28 +299,6 @@ class _Scenario:
         with self._ledger.store.reading() as reading:
             [[n]] = reading.execute("SELECT count(*) FROM holdfast_executions")
         return int(n)
-
-
-class _Bar:
-    """A progress bar for a block of code. It is not shown if the output is not a terminal."""
-
-    def __init__(self, what: str, total: int, console: Console) -> None:
-        columns = (
-            SpinnerColumn(),
-            TextColumn("   {task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._what, self._total = what, total
-
-    def __enter__(self) -> tuple[Progress, Any]:
-        self._progress.start()
-        return self._progress, self._progress.add_task(self._what, total=self._total)
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
 
 def _uri(one: DemoObject) -> str:

@@ -35,6 +35,10 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
 
 
+REASON = Field(name="reason", label="Reason", kind="textarea", help="It is stored in the journal with your name.")
+ROLLBACK_HELP = "What you do if it turns out to be wrong."
+
+
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a page of confirmation shows."""
 
@@ -48,17 +52,14 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     tone: str = "go"
     governed: bool = False
     hidden: tuple[tuple[str, str], ...] = ()
-    fields: tuple[Field, ...] = ()
+    fields: tuple[Field, ...] = (REASON,)
     command: str = ""
     links: tuple[NextStep, ...] = ()
 
 
-REASON = Field(name="reason", label="Reason", kind="textarea", help="It is stored in the journal with your name.")
-
-
-def _require(known: bool, message: str, next_step: str) -> None:  # noqa: FBT001 - the condition
-    if not known:
-        raise InputError(message, next_step=next_step)
+def _require(job: Job, condition: bool, why_not: str) -> None:  # noqa: FBT001 - the condition
+    if not condition:
+        raise InputError(f"Job {job.job_id} is {job.state}{why_not}", next_step=f"See /jobs/{job.job_id}.")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -105,11 +106,8 @@ def _of_job(
 
 
 def _retry(job: Job) -> Confirmation:
-    _require(
-        job.state is JobState.FAILED and job.may_replay,
-        f"Job {job.job_id} is {job.state}; only a failed job with attempts left can be retried.",
-        f"See /jobs/{job.job_id}.",
-    )
+    can_retry = job.state is JobState.FAILED and job.may_replay
+    _require(job, can_retry, "; only a failed job with attempts left can be retried.")
     left = job.max_attempts + job.replay_attempts - job.spent
     return _of_job(
         job,
@@ -125,11 +123,7 @@ def _retry(job: Job) -> Confirmation:
 
 
 def _cancel(job: Job) -> Confirmation:
-    _require(
-        job.state in (JobState.PENDING, JobState.RUNNING, JobState.FAILED),
-        f"Job {job.job_id} is {job.state} and cannot be cancelled.",
-        f"See /jobs/{job.job_id}.",
-    )
+    _require(job, job.state in (JobState.PENDING, JobState.RUNNING, JobState.FAILED), " and cannot be cancelled.")
     running = job.state is JobState.RUNNING
     says = (
         "Its worker is requested to stop. If the attempt commits first, the job succeeds; else it goes to quarantine."
@@ -140,11 +134,8 @@ def _cancel(job: Job) -> Confirmation:
 
 
 def _quarantine(job: Job) -> Confirmation:
-    _require(
-        job.state in (JobState.PENDING, JobState.FAILED),
-        f"Job {job.job_id} is {job.state}; only a pending or failed job can be quarantined.",
-        f"See /jobs/{job.job_id}.",
-    )
+    can_wait = job.state in (JobState.PENDING, JobState.FAILED)
+    _require(job, can_wait, "; only a pending or failed job can be quarantined.")
     codes = tuple(sorted(str(one) for one in Reason if one != Reason.CANCELLED))
     code = Field(name="code", label="Code", kind="select", options=codes, value=codes[0])
     return _of_job(
@@ -160,11 +151,7 @@ def _quarantine(job: Job) -> Confirmation:
 
 
 def _revoke(job: Job) -> Confirmation:
-    _require(
-        job.state is JobState.RUNNING,
-        f"Job {job.job_id} is {job.state}; it holds no lease.",
-        f"See /jobs/{job.job_id}.",
-    )
+    _require(job, job.state is JobState.RUNNING, "; it holds no lease.")
     return _of_job(
         job,
         "revoke",
@@ -176,16 +163,9 @@ def _revoke(job: Job) -> Confirmation:
 
 
 def _release(reading: Reading, job: Job) -> Confirmation:
-    _require(
-        job.state is JobState.QUARANTINED and not job.slimmed,
-        f"Job {job.job_id} is {job.state}"
-        + (
-            " and its payload is gone; it cannot be released."
-            if job.slimmed
-            else "; only a quarantined job is released."
-        ),
-        f"See /jobs/{job.job_id}.",
-    )
+    gone = " and its payload is gone; it cannot be released."
+    why_not = gone if job.slimmed else "; only a quarantined job is released."
+    _require(job, job.state is JobState.QUARANTINED and not job.slimmed, why_not)
     target = f"{JOB_TARGET}{job.job_id}"
     made = grant_wanted(reading, Act.RELEASE, target, back=f"/jobs/{job.job_id}")
     if made is not None:
@@ -257,12 +237,7 @@ def request_grant(act: str, target: str, *, back: str, plan: str = "", waiting: 
         hidden=(("action", str(act)), ("target", target), *((("plan", plan),) if plan else ())),
         fields=(
             REASON,
-            Field(
-                name="rollback_plan",
-                label="How it is undone",
-                kind="textarea",
-                help="What you do if it turns out to be wrong.",
-            ),
+            Field(name="rollback_plan", label="How it is undone", kind="textarea", help=ROLLBACK_HELP),
             Field(name="ttl_minutes", label="Expires after, in minutes", value="120"),
         ),
         command=f"holdfast grant request {act} {shlex.quote(target)} --executor NAME"
@@ -285,7 +260,6 @@ def confirm_grant(reading: Reading, grant: Grant, act: str, *, password: bool) -
             back=page,
             button="Revoke the grant",
             tone="bad",
-            fields=(REASON,),
             command=f"holdfast grant revoke {grant.grant_id} --reason TEXT",
         )
     field = Field(name="password", label="Your password", kind="password", help="It proves that it is you.")

@@ -44,7 +44,6 @@ def confirm_queue(reading: Reading, queue: str, act: str) -> Confirmation:
             back=page,
             button="Pause the queue",
             tone="bad",
-            fields=(REASON,),
             command=f"holdfast pause --queue {shlex.quote(queue)} --reason TEXT",
         )
     target = PAUSE_TARGET + queue
@@ -62,7 +61,6 @@ def confirm_queue(reading: Reading, queue: str, act: str) -> Confirmation:
         button="Resume the queue",
         governed=True,
         hidden=grant_field(grant),
-        fields=(REASON,),
         command=f"holdfast resume --queue {shlex.quote(queue)} --reason TEXT",
     )
 
@@ -84,7 +82,6 @@ def confirm_switch(reading: Reading, name: str, act: str) -> Confirmation:
             back="/switches",
             button="Throw the switch",
             tone="bad",
-            fields=(REASON,),
             command=f"holdfast switch throw {shlex.quote(name)} --reason TEXT",
         )
     wanted = grant_wanted(reading, Act.LIFT, TARGET + name, back="/switches")
@@ -101,7 +98,6 @@ def confirm_switch(reading: Reading, name: str, act: str) -> Confirmation:
         button="Lift the switch",
         governed=True,
         hidden=grant_field(grant),
-        fields=(REASON,),
         command=f"holdfast switch lift {shlex.quote(name)} --reason TEXT",
     )
 
@@ -124,7 +120,6 @@ def confirm_schedule(name: str, act: str) -> Confirmation:
         back="/schedules",
         button=f"{word} the schedule",
         tone=tone,
-        fields=(REASON,),
         command=f"holdfast schedules {act} {shlex.quote(name)}",
     )
 
@@ -139,7 +134,6 @@ def confirm_recovery(expired: int) -> Confirmation:
         action="/recover",
         back="/workers",
         button="Recover",
-        fields=(REASON,),
         command="holdfast recover",
     )
 
@@ -197,7 +191,6 @@ def confirm_replay(run_id: str, act: str) -> Confirmation:
             back=page,
             button="Stop the replay",
             tone="bad",
-            fields=(REASON,),
         )
     return Confirmation(
         title=f"Continue {run_id}",
@@ -206,6 +199,5 @@ def confirm_replay(run_id: str, act: str) -> Confirmation:
         action=f"{page}/continue",
         back=page,
         button="Continue the replay",
-        fields=(REASON,),
         command=f"holdfast replay run --continue {shlex.quote(run_id)} --reason TEXT --confirm",
     )
