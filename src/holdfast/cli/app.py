@@ -82,7 +82,9 @@ COMMANDS = {
     "repair": Command("Operate", "commands.repair:repair", "Plan the repair of a broken ledger, and apply the plan."),
     "environment": Command("Govern", "commands.environment:environment", "Raise the environment of a ledger."),
     "grant": Command("Govern", "commands.grant:grant", "Request, approve, revoke and list grants."),
-    "procedure": Command("Govern", "commands.procedure:procedure", "Run several steps that end done, or undone."),
+    "procedure": Command(
+        "Govern", "commands.procedure:procedure", "Run a procedure: all of its steps are done, or all are undone."
+    ),
     "registry": Command("Govern", "commands.registry:registry", "Manage which operations a governed ledger accepts."),
     "replay": Command("Govern", "replay.commands:replay", "Replay failed jobs, under guards."),
     "quarantine": Command("Govern", "commands.quarantine:quarantine", "List, add, release and purge quarantined jobs."),
@@ -98,7 +100,6 @@ class Program(Group):
     """The program: a command is imported when it is named, and its line of the help needs no import."""
 
     def names(self) -> list[str]:
-        """Return the names of all commands."""
         return list(COMMANDS)
 
     def find(self, name: str) -> click.Command | None:
@@ -110,7 +111,6 @@ class Program(Group):
         return self.commands.get(name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the commands under their headings."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for name, command in COMMANDS.items():
             panels.setdefault(command.panel, []).append((name, command.summary))

@@ -56,7 +56,6 @@ class Location(NamedTuple):
 
     @property
     def schema(self) -> str:
-        """Return the schema on PostgreSQL."""
         return configuration(schema=self.schema_given).schema
 
     def open(self) -> Store[Any]:

@@ -1,4 +1,4 @@
-"""Makes click's commands of functions whose parameters say how they are given on the command line.
+"""Builds click commands from functions: the annotation of a parameter declares its option or argument.
 
     def jobs(*, limit: Annotated[int, option("--limit", min=1, help="At most N jobs.")] = 50) -> None: ...
 
@@ -35,7 +35,7 @@ def option(*names: str, help: str, **settings: Any) -> Any:  # noqa: A002 - clic
 
 
 def argument(*, metavar: str, help: str, **settings: Any) -> Any:  # noqa: A002 - click's word
-    """Declare an argument, which is given by its place."""
+    """Declare a positional argument."""
     return Declared(_Argument, (), {"metavar": metavar, "help": help, **settings})
 
 
@@ -54,21 +54,21 @@ class _Argument(click.Argument):
         self._text = help
 
     def make_metavar(self, ctx: click.Context) -> str:
-        """Return the word of the usage: in brackets if it may be left out."""
+        """Return the placeholder for the usage line, in brackets if the argument is optional."""
         word = super().make_metavar(ctx)
         return word if self.required or word.startswith("[") else f"[{word}]"
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return the line of the help, which click has for options only."""
+        """Return the help line of the argument; click itself writes one for options only."""
         extra = "  [required]" if self.required else f"  [default: {self.default}]" if self.default else ""
         return super().make_metavar(ctx), self._text + extra
 
 
 class _Word(click.Choice[Enum]):
-    """A word of an enum: the values are typed, not the names."""
+    """An enum: the user types the value of a member, not its name."""
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
-        """Return the word that is typed for a member."""
+        """Return the text that the user types for a member."""
         return super().normalize_choice(choice.value if isinstance(choice, Enum) else choice, ctx)
 
 
@@ -88,7 +88,7 @@ class Command(click.Command):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example of a command that runs by itself, and then the epilog."""
+        """Write the example of a command, but not of a group that only holds commands; then write the epilog."""
         program, _, path = ctx.command_path.partition(" ")
         paragraphs = [self.epilog] if self.epilog else []
         if program == "holdfast" and path and getattr(self, "invoke_without_command", True):
@@ -137,11 +137,9 @@ class Group(Command, click.Group):
         return self.commands.get(name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return `names`."""
         return self.names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the same
-        """Return what `find` finds."""
         return self.find(cmd_name)
 
     def resolve_command(
@@ -154,7 +152,6 @@ class Group(Command, click.Group):
             raise click.exceptions.NoSuchCommand(error.command_name, possibilities=self.names(), ctx=ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, and then the commands."""
         Command.format_options(self, ctx, formatter)
         self.format_commands(ctx, formatter)
 

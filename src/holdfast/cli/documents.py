@@ -134,7 +134,6 @@ def _plain(value: object, path: str, depth_left: int) -> object:
 
 
 def below(path: str, key: str) -> str:
-    """Return the path of a field of a mapping."""
     return f"{path}.{key}" if path else key
 
 
@@ -203,7 +202,9 @@ def yaml_text(value: object) -> str:
     dumper: Any = type("Dumper", (yaml.SafeDumper,), {})
     dumper.add_representer(str, _represented)
     text: str = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 20)
-    if not text.replace("\n", "").isprintable():  # YAML calls characters printable that turn a text around
+    if not text.replace(
+        "\n", ""
+    ).isprintable():  # YAML treats characters that change the direction of a text as printable
         text = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=False, width=1 << 20)
     return text
 

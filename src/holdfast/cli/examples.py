@@ -1,6 +1,6 @@
-"""An example for the help of each command, and for each act how it is undone, or that it cannot be.
+"""Examples for the help of the commands, and how to undo a command that changes something.
 
-Invariants: an example is a command line that the command accepts; what only reads has no second part.
+Invariants: an example is a command line that the command accepts; a command that only reads has no `undo`.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ import click
 
 
 class Example(NamedTuple):
-    """A command line after `holdfast`, and for an act how it is undone."""
+    """A command line after `holdfast`, and how to undo it if it changes something."""
 
     line: str
     undo: str | None = None
@@ -181,7 +181,7 @@ def example_of(command: click.Command, path: str) -> list[str]:
 
 
 def _usual(command: click.Command, path: str) -> str:
-    """Return a command line with what a command must be given."""
+    """Return a command line with the required arguments and options of a command."""
     words = [path]
     for param in command.params:
         if param.required:

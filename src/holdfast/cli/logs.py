@@ -28,7 +28,6 @@ class CleanFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
         return clean(super().format(record))
 
 
@@ -36,7 +35,6 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as a JSON object: time, level, logger, message, its extra fields, and the current trace."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         value: dict[str, object] = {
             "time": at, "level": record.levelname, "logger": record.name, "message": record.getMessage(),

@@ -36,7 +36,7 @@ STYLES = {
     "DONE": "green",
     "ABORTED": "red",
 }
-SHOWN_AFTER_S = 2.0  # a progress bar
+SHOWN_AFTER_S = 2.0  # a progress bar appears only after this time
 _WIDTH = 80  # of a terminal that does not say how wide it is
 age, clean, instant, span = spans.age, printable.clean, spans.instant, spans.span
 
@@ -89,7 +89,6 @@ def _needed() -> str | None:
 
 
 def answer(value: object, human: Callable[[], None], *, as_json: bool) -> None:
-    """Print an answer: as JSON, or as `human` prints it."""
     if as_json:
         json_line(value)
     else:
@@ -139,7 +138,6 @@ def give_up() -> None:
 
 
 def json_line(value: object) -> None:
-    """Print one JSON value."""
     value = steps_pasteable(value)
     sys.stdout.write(json.dumps(value, indent=2 if sys.stdout.isatty() else None) + "\n")
 
@@ -149,17 +147,14 @@ def json_line(value: object) -> None:
 
 
 def line(text: str) -> None:
-    """Print a line of plain text."""
     sys.stdout.write(clean(pasteable(text)) + "\n")
 
 
 def styled(value: object, style: str = "") -> Text:
-    """Return text for a terminal, in a style."""
     return Text((clean(value), style))
 
 
 def state(name: str) -> Text:
-    """Return a state in its colour."""
     return styled(name, STYLES.get(name, ""))
 
 

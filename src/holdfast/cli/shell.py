@@ -46,7 +46,6 @@ class LedgerFlags:
             self._flags[flag] = shlex.quote(value)
 
     def names(self, flag: str) -> bool:
-        """Return whether the user typed this flag."""
         return flag in self._flags or (flag == DB and self._secret)
 
     def name_by(self, variable: str) -> None:
@@ -134,7 +133,6 @@ def _flags(command: Any) -> frozenset[str]:
 
 
 def _program(name: str) -> Any:
-    """Return the group of commands of a program."""
     if name == "holdfast":
         from holdfast.cli.app import app  # noqa: PLC0415 - app imports output, which imports this module
     else:

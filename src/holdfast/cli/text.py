@@ -26,7 +26,6 @@ class Text:
 
     @property
     def plain(self) -> str:
-        """The text without its styles."""
         return "".join(text for text, _ in self.pieces)
 
     def drawn(self, *, colours: bool) -> str:

@@ -98,7 +98,7 @@ def quarantine(here: Visit, job_id: int, code: str, *, reason: str, version: int
 
 
 def recover(here: Visit, *, reason: str) -> RecoveryReport:
-    """Recover the jobs whose lease has expired. The journal says what each attempt ended with, not the reason."""
+    """Recover the jobs whose lease has expired. The journal stores how each attempt ended, but not the reason."""
     reason_given(reason)
     here.caller.require_unlimited()
     return recover_now(here.ledger, actor=here.actor)

@@ -43,9 +43,9 @@ AnyRequest = Request[Any, Any, Any]
 
 
 class BoundedRequest(Request[Any, Any, Any]):
-    """A request that must arrive in time, and whose JSON is parsed as a payload is.
+    """A request that must arrive in time, and whose JSON is parsed like a payload.
 
-    So it has no deep nesting, no duplicate keys and no numbers without end.
+    Deep nesting, duplicate keys and infinite numbers are refused.
     """
 
     async def body(self) -> bytes:

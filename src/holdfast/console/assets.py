@@ -41,7 +41,6 @@ def load_assets() -> dict[str, Asset]:
 
 @get("/static/{name:str}", opt={"permission": Permission.PUBLIC}, sync_to_thread=False, include_in_schema=False)
 def static_file(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes]:
-    """Serve one of the files."""
     asset = request.app.state.assets.get(name)
     if asset is None:
         raise NotFoundException

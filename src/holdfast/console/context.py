@@ -46,7 +46,6 @@ class Console:
 
     @property
     def store(self) -> Store[Any]:
-        """The store of the ledger, to read."""
         return self.ledger.store
 
     @property
@@ -60,7 +59,7 @@ class Console:
         return Caller(name=LOCAL, kind=CallerKind.OPEN, roles=roles, csrf_token=self._csrf_token)
 
     def require_open(self) -> None:
-        """Raise RefusedError if the ledger is a dev ledger no more: then a console without accounts changes nothing."""
+        """Raise RefusedError if the ledger is no longer a dev ledger: a console without accounts may not change it."""
         with self.store.reading() as reading:
             self.environment = environment_of(reading)
         self._require_harmless()

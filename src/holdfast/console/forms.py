@@ -79,7 +79,7 @@ class ReplayForm(msgspec.Struct, frozen=True):
     grant_id: str = ""
 
     def draft(self, now: datetime) -> Draft:
-        """Return the selection, read as the address of its dry run is; raise InputError for a wrong value."""
+        """Return the selection, parsed like the address of its dry run; raise InputError for a wrong value."""
         return draft_of(msgspec.structs.asdict(self), now)
 
 
@@ -93,7 +93,7 @@ class ReleaseForm(msgspec.Struct, frozen=True):
     rollback_plan: str = ""
 
     def ids(self) -> list[int]:
-        """Return the ids of the jobs; raise InputError for one that is none."""
+        """Return the ids of the jobs; raise InputError for a value that is not an id."""
         text = self.job_ids if isinstance(self.job_ids, str) else ",".join(self.job_ids)
         found = [number(word.strip(), "job_ids") for word in text.split(",") if word.strip()]
         return [one for one in found if one is not None]
@@ -109,7 +109,7 @@ class ManyForm(msgspec.Struct, frozen=True):
     grant_id: str = ""
 
     def chosen(self) -> list[ChosenJob]:
-        """Return the jobs; raise InputError for a value that is not valid, or another number than they are."""
+        """Return the jobs; raise InputError for a value that is not valid, or if `expected` is not their number."""
         pairs = [word.partition(":") for word in self.jobs.split(",") if word.strip()]
         found = [ChosenJob(number(a, "jobs") or 0, number(b, "jobs") or 0) for a, _, b in pairs]
         if number(self.expected, "expected") != len(found):
@@ -122,7 +122,7 @@ class ManyForm(msgspec.Struct, frozen=True):
 
 
 def number(text: str, field: str, most: int = NUMBER_MAX) -> int | None:
-    """Return the number of a field, None for an empty one; raise InputError if it is none, or out of range."""
+    """Return the number of a field, None for an empty one; raise InputError if it is not a number, or out of range."""
     if not text.strip():
         return None
     word = text.strip()

@@ -64,7 +64,6 @@ class ManyPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """Return how many jobs the act would change."""
         return len(self.jobs)
 
     @property

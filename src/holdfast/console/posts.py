@@ -51,32 +51,27 @@ class JobActs(_Acts):
 
     @post("/retry", sync_to_thread=True)
     def retry(self, request: AnyRequest, here: Here, job_id: FromPath[int], data: ActBody) -> Redirect:
-        """Retry a failed job."""
         acts.retry(here, job_id, reason=data.reason, version=number(data.version, "version"))
         return _job(request, job_id)
 
     @post("/cancel", sync_to_thread=True)
     def cancel(self, request: AnyRequest, here: Here, job_id: FromPath[int], data: ActBody) -> Redirect:
-        """Cancel a job."""
         acts.cancel(here, job_id, reason=data.reason, version=number(data.version, "version"))
         return _job(request, job_id)
 
     @post("/revoke", sync_to_thread=True)
     def revoke(self, request: AnyRequest, here: Here, job_id: FromPath[int], data: ActBody) -> Redirect:
-        """End an attempt that hangs."""
         acts.revoke_lease(here, job_id, reason=data.reason, version=number(data.version, "version"))
         return _job(request, job_id)
 
     @post("/quarantine", sync_to_thread=True)
     def quarantine(self, request: AnyRequest, here: Here, job_id: FromPath[int], data: ActBody) -> Redirect:
-        """Quarantine a job."""
         version = number(data.version, "version")
         acts.quarantine(here, job_id, data.code, reason=data.reason, version=version)
         return _job(request, job_id)
 
     @post("/release", sync_to_thread=True)
     def release(self, request: AnyRequest, here: Here, job_id: FromPath[int], data: ActBody) -> Redirect:
-        """Release a quarantined job."""
         version, grant_id = number(data.version, "version"), number(data.grant_id, "grant_id")
         governed_acts.release(here, job_id, reason=data.reason, grant_id=grant_id, version=version)
         return _job(request, job_id)
@@ -89,13 +84,11 @@ class QueueActs(_Acts):
 
     @post("/pause", sync_to_thread=True)
     def pause(self, request: AnyRequest, here: Here, queue: FromPath[str], data: ActBody) -> Redirect:
-        """Pause a queue."""
         acts.pause_queue(here, name_of(queue), reason=data.reason)
         return _to(request, "queues", queue)
 
     @post("/resume", sync_to_thread=True)
     def resume(self, request: AnyRequest, here: Here, queue: FromPath[str], data: ActBody) -> Redirect:
-        """Resume a queue."""
         grant_id = number(data.grant_id, "grant_id")
         acts.resume_queue(here, name_of(queue), reason=data.reason, grant_id=grant_id)
         return _to(request, "queues", queue)
@@ -108,13 +101,11 @@ class SwitchActs(_Acts):
 
     @post("/throw", sync_to_thread=True)
     def throw(self, request: AnyRequest, here: Here, name: FromPath[str], data: ActBody) -> Redirect:
-        """Throw a switch."""
         acts.throw_switch(here, name_of(name), reason=data.reason)
         return _to(request, "switches")
 
     @post("/lift", sync_to_thread=True)
     def lift(self, request: AnyRequest, here: Here, name: FromPath[str], data: ActBody) -> Redirect:
-        """Lift a switch."""
         grant_id = number(data.grant_id, "grant_id")
         acts.lift_switch(here, name_of(name), reason=data.reason, grant_id=grant_id)
         return _to(request, "switches")
@@ -127,19 +118,16 @@ class ScheduleActs(_Acts):
 
     @post("/pause", sync_to_thread=True)
     def pause(self, request: AnyRequest, here: Here, name: FromPath[str], data: ActBody) -> Redirect:
-        """Pause a schedule."""
         acts.pause_schedule(here, name_of(name), reason=data.reason)
         return _to(request, "schedules")
 
     @post("/resume", sync_to_thread=True)
     def resume(self, request: AnyRequest, here: Here, name: FromPath[str], data: ActBody) -> Redirect:
-        """Resume a schedule."""
         acts.resume_schedule(here, name_of(name), reason=data.reason)
         return _to(request, "schedules")
 
     @post("/trigger", sync_to_thread=True)
     def trigger(self, request: AnyRequest, here: Here, name: FromPath[str], data: ActBody) -> Redirect:
-        """Submit the job of a schedule now."""
         return _job(request, acts.trigger_schedule(here, name_of(name), reason=data.reason))
 
 
@@ -148,13 +136,12 @@ class LedgerActs(_Acts):
 
     @post("/recover", sync_to_thread=True)
     def recover(self, request: AnyRequest, here: Here, data: ActBody) -> Redirect:
-        """Recover the jobs whose lease has expired."""
         acts.recover(here, reason=data.reason)
         return _to(request, "workers")
 
     @post("/jobs/act", status_code=200, sync_to_thread=True)
     def act_on_many(self, request: AnyRequest, here: Here, data: URLEncodedBody[ManyForm]) -> Template:
-        """Act on several jobs, and show what became of them. To send it again changes nothing: the jobs have moved."""
+        """Act on several jobs and show the result. A form sent twice changes nothing more: the jobs have moved."""
         grant_id = number(data.grant_id, "grant_id")
         act = many_act_of(data.act)
         done = many.perform(here, act, data.chosen(), reason=data.reason, grant_id=grant_id)
@@ -163,7 +150,6 @@ class LedgerActs(_Acts):
 
     @post("/quarantine/release", sync_to_thread=True)
     def release(self, request: AnyRequest, here: Here, data: URLEncodedBody[ReleaseForm]) -> Redirect:
-        """Release several quarantined jobs together, under one grant."""
         expected = number(data.expected, "expected")
         if expected is None:
             raise InputError("The number of jobs is required.", context={"field": "expected"})
@@ -174,7 +160,6 @@ class LedgerActs(_Acts):
 
     @post("/quarantine/request", sync_to_thread=True)
     def request_release(self, request: AnyRequest, here: Here, data: URLEncodedBody[ReleaseForm]) -> Redirect:
-        """Request the grant to release several quarantined jobs."""
         made = governed_acts.request_release(
             here,
             data.ids(),
@@ -186,7 +171,6 @@ class LedgerActs(_Acts):
 
     @post("/replays/new", sync_to_thread=True)
     def run_replay(self, request: AnyRequest, here: Here, data: URLEncodedBody[ReplayForm]) -> Redirect:
-        """Run the replay that a dry run showed."""
         run_id = governed_acts.run_replay(
             here,
             data.draft(here.store.now()).selection(here.console.environment),
@@ -200,13 +184,11 @@ class LedgerActs(_Acts):
 
     @post("/replays/{run_id:str}/stop", sync_to_thread=True)
     def stop_replay(self, request: AnyRequest, here: Here, run_id: FromPath[str], data: ActBody) -> Redirect:
-        """Stop a replay before its next batch."""
         governed_acts.stop_replay(here, name_of(run_id), reason=data.reason)
         return _to(request, "replays", run_id)
 
     @post("/replays/{run_id:str}/continue", sync_to_thread=True)
     def continue_replay(self, request: AnyRequest, here: Here, run_id: FromPath[str], data: ActBody) -> Redirect:
-        """Continue a replay that was stopped."""
         grant_id = number(data.grant_id, "grant_id")
         governed_acts.continue_replay(here, name_of(run_id), reason=data.reason, grant_id=grant_id)
         return _to(request, "replays", run_id)
@@ -219,7 +201,6 @@ class GrantActs(_Acts):
 
     @post("/new", sync_to_thread=True)
     def request_grant(self, request: AnyRequest, here: Here, data: URLEncodedBody[GrantForm]) -> Redirect:
-        """Request a grant."""
         made = governed_acts.request_grant(here, data.request())
         return _to(request, "grants", str(made.grant_id))
 
@@ -227,7 +208,6 @@ class GrantActs(_Acts):
     def approve(
         self, request: AnyRequest, here: Here, grant_id: FromPath[int], data: URLEncodedBody[ApproveForm]
     ) -> Redirect:
-        """Approve a grant, with the password."""
         governed_acts.approve_grant(
             here, grant_id, reason=data.reason, password=data.password, address=address_of(request)
         )
@@ -235,7 +215,6 @@ class GrantActs(_Acts):
 
     @post("/{grant_id:int}/revoke", opt={"permission": Permission.REVOKE}, sync_to_thread=True)
     def revoke(self, request: AnyRequest, here: Here, grant_id: FromPath[int], data: ActBody) -> Redirect:
-        """Revoke a grant."""
         governed_acts.revoke_grant(here, grant_id, reason=data.reason)
         return _to(request, "grants", str(grant_id))
 

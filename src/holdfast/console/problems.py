@@ -83,7 +83,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def problem_of(error: HoldfastError) -> Problem:
-    """Return an error of Holdfast as a problem."""
     status = _BY_CODE.get(error.code) or next(
         (status for kind, status in _STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR
     )

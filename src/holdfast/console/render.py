@@ -1,6 +1,6 @@
 """Pages: what every template gets, and the page of an error.
 
-Invariants: templates escape everything that they print; a page that cannot be made leaves no half of it.
+Invariants: templates escape everything that they print; if a page cannot be rendered, no part of it is sent.
 """
 
 from __future__ import annotations

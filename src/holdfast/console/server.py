@@ -24,12 +24,10 @@ class PatientProtocol(H11Protocol):
     """Closes a connection whose next request has not begun in time; uvicorn itself waits for ever."""
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
         super().connection_made(transport)
         self._expect_request()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
         super().on_response_complete()
         self._expect_request()
 

@@ -32,7 +32,7 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_idle_s: int = 3600  # a session ends after so long without a request
 
     def __post_init__(self) -> None:
-        """Raise InputError for an origin or a base path that is none."""
+        """Raise InputError for an origin or a base path that is not valid."""
         if not _BASE_PATH.fullmatch(self.base_path):
             raise InputError(
                 f"The base path {self.base_path!r} is not valid.",

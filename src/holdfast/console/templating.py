@@ -72,7 +72,6 @@ FILTERS: dict[str, Callable[..., str]] = {
 
 @cache
 def environment() -> Environment:
-    """Return the environment of all templates."""
     made = Environment(
         loader=PackageLoader("holdfast.console"),
         autoescape=True,

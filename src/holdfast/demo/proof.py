@@ -39,7 +39,6 @@ class Fact(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the numbers agree."""
         return self.found == self.expected
 
 
@@ -94,7 +93,6 @@ class Proof:
         return [Fact(*one) for one in facts]
 
     def objects(self) -> int:
-        """Return how many objects were announced."""
         [[n]] = self._rows("SELECT count(DISTINCT source_uri) FROM nodd_units")
         return int(n)
 

@@ -92,7 +92,6 @@ class _Scenario:
         return self._show()
 
     def end(self) -> None:
-        """Stop the workers."""
         for process in self._workers:
             if process.poll() is None:
                 process.terminate()

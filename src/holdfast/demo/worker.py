@@ -44,7 +44,6 @@ class Outage:
         return self._source.first(bucket, key, length)
 
     def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
-        """Return a range of an object."""
         return self._source.read(bucket, key, start, length, etag=etag)
 
 
@@ -64,7 +63,6 @@ def open_ledger(url: str, endpoint: str, folder: Path) -> Ledger:
 
 
 def work(url: str, endpoint: str, folder: Path) -> None:
-    """Run a worker until SIGTERM."""
     worker = Worker(open_ledger(url, endpoint, folder), queues=[*BUCKETS, PUBLISH_QUEUE], concurrency=4, poll_s=0.2)
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     worker.run()

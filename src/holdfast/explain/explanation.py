@@ -98,7 +98,6 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def verdict_of(first: Finding) -> JobVerdict:
-    """Return the verdict that the first finding gives."""
     if first.code is FindingCode.LEASE_EXPIRED:
         return _AFTER_LEASE.get(JobState(str(first.evidence["then"])), JobVerdict.BLOCKED)
     return next((verdict for verdict, codes in _VERDICTS.items() if first.code in codes), JobVerdict.BLOCKED)

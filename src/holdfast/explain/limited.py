@@ -30,7 +30,7 @@ def limited_finding(seen: JobView) -> Finding | None:
     }  # fmt: skip
     whose = f"{subject} (key {key})" if key else subject
     if rule is None:
-        said = f"The job was parked for the limit {whose}, which was removed; a worker lets it go within a second."
+        said = f"The job was parked for the limit {whose}, which was removed; workers can claim it within a second."
     elif bucket.startswith(DEPTH):
         evidence |= {"depth": rule.depth, "queue": seen.job.queue}
         said = (

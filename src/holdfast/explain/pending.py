@@ -75,7 +75,7 @@ def pending_findings(seen: JobView) -> Iterator[Finding]:
 
 
 def _follows(seen: JobView, wait: Wait, holding: list[tuple[int, JobState, str | None]]) -> Finding:
-    """Return which job a job waits for: one that does not run by itself, or else the first."""
+    """Return the job that a job waits for: one that needs action if there is one, otherwise the first."""
     at_rest = [one for one in holding if one[1] in (JobState.FAILED, JobState.QUARANTINED) and wait.policy != "run"]
     parent, state, code = (at_rest or holding)[0]
     evidence: dict[str, object] = {

@@ -28,7 +28,6 @@ JOB_FIELDS = (
 
 
 def job_value(job: Job | PastJob) -> dict[str, object]:
-    """Return a job as a JSON object."""
     shown = {name: _plain(getattr(job, name)) for name in JOB_FIELDS}
     shown["result"] = result_value(job)
     return shown
@@ -42,7 +41,6 @@ def tries(job: Job | PastJob, of: str = "/") -> str:
 
 
 def result_value(job: Job | PastJob) -> object:
-    """Return the stored result of a job, or None."""
     return None if job.result is None else json.loads(job.result)
 
 

@@ -78,5 +78,4 @@ class JobView:
 
 
 def moment_text(moment: datetime | None) -> str | None:
-    """Return a time as evidence shows it."""
     return None if moment is None else time_text(moment)

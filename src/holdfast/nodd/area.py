@@ -27,7 +27,6 @@ def unwrapped(points: Sequence[Point]) -> list[Point]:
 
 
 def bbox_of(points: Sequence[Point]) -> Bbox:
-    """Return the bbox of an outline."""
     longitudes, latitudes = [lon for lon, _ in points], [lat for _, lat in points]
     west, east = min(longitudes), max(longitudes)
     if east - west >= WHOLE:

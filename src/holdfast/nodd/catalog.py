@@ -108,7 +108,6 @@ class StaticCatalog:
         return self._target.change(href, edit)
 
     def _link_items(self, name: str, day: str, links: Sequence[dict[str, str]]) -> bool:
-        """Add items to the catalogue of a day."""
         return self._target.change(
             f"{day}/catalog.json", lambda before: _with_links(self._day(name, day), before, links)
         )
@@ -149,7 +148,6 @@ class StaticCatalog:
         return changed
 
     def _link_collection(self, name: str) -> bool:
-        """Add a collection to the root."""
         link = stac_catalog.child_link(f"./{name}/collection.json", self._title(name))
 
         def edit(before: bytes | None) -> bytes:

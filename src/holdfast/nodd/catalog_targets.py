@@ -2,8 +2,8 @@
 
 `CatalogTarget` is the whole interface to a place: a database of items would be another implementation of it.
 
-Invariants: a file is complete or does not exist; a change is made from the file as it is at that moment, so of two
-writers none loses the change of the other; a file that would not change is not written.
+Invariants: a file is complete or does not exist; a change is made from the file as it is at that moment, so two
+writers cannot lose each other's changes; a file that would not change is not written.
 """
 
 from __future__ import annotations

@@ -93,17 +93,14 @@ class DatasetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def publication_window_s(self) -> float:
-        """Return the publication window in seconds."""
         return seconds_of(self.publication_window)
 
     @property
     def silence_s(self) -> float:
-        """Return the longest time without notices in seconds."""
         return seconds_of(self.silence)
 
     @property
     def max_age_s(self) -> float:
-        """Return the maximum age in seconds."""
         return seconds_of(self.max_age)
 
 

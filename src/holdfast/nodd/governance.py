@@ -28,7 +28,7 @@ _BY_RULES = {"fair": FAIR, "care": CARE}
 
 
 class GovernanceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule: the condition that it tests, for which datasets and keys, and what follows if it does not hold."""
+    """One rule: its condition, the datasets and keys that it applies to, and the result if the condition fails."""
 
     id: str
     asks: str

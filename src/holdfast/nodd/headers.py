@@ -1,7 +1,7 @@
-"""What the header of an object says, held against its key: the part of metadata-extract that reads the bytes.
+"""Compares the header of an object with its key: the part of metadata-extract that reads the bytes.
 
-Invariants: a check is listed only if both the header and the key say something about it; a difference is an issue, and
-the item has what the header says.
+Invariants: a check is listed only if both the header and the key have the value; a difference is an issue, and the item
+has the value of the header.
 """
 
 from __future__ import annotations

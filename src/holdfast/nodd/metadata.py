@@ -90,7 +90,7 @@ def _from_key(unit: Unit, dataset: Dataset, learned: Learned) -> None:
 
 
 def _geometry(unit: Unit, dataset: Dataset, learned: Learned) -> dict[str, Any] | None:
-    """Return the geometry of the item, and set its bbox: from the header, else from the key, which is said."""
+    """Return the geometry of the item, and set its bbox: from the header, else from the key."""
     rule = dataset.spec.geometry
     named = unit.notice.fields.get(rule.field or "", "")
     if rule.kind == "station-circle":

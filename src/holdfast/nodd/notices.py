@@ -89,7 +89,6 @@ class _RejectError(Exception):
         self.code, self.message = code, message
 
     def record(self) -> RejectedRecord:
-        """Return it as part of a result."""
         return RejectedRecord(self.code, _plain(self.message))
 
 
@@ -99,7 +98,6 @@ class _IgnoreError(Exception):
         self.reason, self.subject = reason, subject
 
     def record(self) -> IgnoredRecord:
-        """Return it as part of a result."""
         return IgnoredRecord(self.reason, _plain(self.subject))
 
 
@@ -165,7 +163,6 @@ class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def topic(self) -> str | None:
-        """Return the ARN of the topic."""
         return self.raw.get("topic_arn")
 
 

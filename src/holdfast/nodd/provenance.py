@@ -91,7 +91,6 @@ def _is_identified(unit: Unit, verdicts: Mapping[Operator, OperatorVerdict]) -> 
 
 
 def _prov_problems(records: Sequence[ProvenanceRecord]) -> Iterator[str]:
-    """Yield the errors of PROV records."""
     merged = document(list(records))
     described = {name for kind in NODES for name in merged.get(kind, {})}
     for kind, statements in merged.items():
@@ -107,7 +106,6 @@ def _prov_problems(records: Sequence[ProvenanceRecord]) -> Iterator[str]:
 
 
 def _event_problems(records: Sequence[ProvenanceRecord]) -> Iterator[str]:
-    """Yield the errors of OpenLineage events."""
     for record in records:
         event = msgspec.json.decode(record.content)
         if not _is_time(event["eventTime"]):
@@ -136,7 +134,6 @@ def records_of(
     *,
     run: RunFacts,
 ) -> list[ProvenanceRecord]:
-    """Return all provenance records of one ingest."""
     statements = [*_nodes(unit, dataset, verdicts, item, run), *_edges(unit, item, run), *_of_replay(unit, run)]
     records = [_record(PROV, statement) for statement in statements]
     return [*records, _record(OPENLINEAGE, _event(unit, dataset, item, run))]
@@ -267,7 +264,6 @@ def _event(unit: Unit, dataset: Dataset, item: Mapping[str, Any], run: RunFacts)
 
 
 def document(records: list[ProvenanceRecord]) -> dict[str, Any]:
-    """Return the PROV-JSON document of records."""
     merged: dict[str, Any] = {"prefix": dict(PREFIXES)}
     for record in records:
         if record.kind == PROV:

@@ -71,7 +71,6 @@ class WalRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a record."""
     derived = msgspec.json.schema(WalRecord)
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "NODD write-ahead record", **derived}
 

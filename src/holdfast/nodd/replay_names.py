@@ -34,7 +34,6 @@ class WalStatus(StrEnum):
 
     @property
     def job_state(self) -> JobState:
-        """Return the state of the job."""
         return JobState.RUNNING if self is WalStatus.IN_PROGRESS else JobState(self.value)
 
 

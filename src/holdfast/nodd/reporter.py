@@ -111,7 +111,6 @@ class TelemetryReporter:
     # -- the ledger's events ------------------------------------------------------------------------------------------
 
     def on_transition(self, event: Transition) -> None:
-        """Report a transition of a unit's job."""
         if event.machine != JOB.name or event.operation != OPERATION or event.job_id is None:
             return
         dataset = event.queue or NO_DATASET
@@ -171,7 +170,6 @@ class TelemetryReporter:
             self._sink.record("ingest_latency_seconds", latency.total_seconds(), dataset=dataset, env=self.env)
 
     def on_batch(self, batch: ReplayBatch) -> None:
-        """Report a batch of a replay."""
         env = batch.environment
         self._sink.add("replay_batches_total", env=env, replay_reason=batch.replay_reason)
         self._sink.record("replay_batch_size", sum(batch.replayed.values()), env=env)
@@ -181,7 +179,6 @@ class TelemetryReporter:
             self._sink.add("replay_throttled_batches_total", n, reason=reason, env=env)
 
     def on_refusal(self, refused: ReplayRefused) -> None:
-        """Report a replay that a guard refused."""
         self._sink.add("replay_guardrail_violations_total", guard_type=refused.guard_type, env=refused.environment)
 
     # -- the feed -----------------------------------------------------------------------------------------------------
@@ -199,7 +196,6 @@ class TelemetryReporter:
         self._sink.observe("queue_depth", look)
 
     def received(self, messages: Sequence[Received]) -> None:
-        """Report the age of received messages."""
         now_ms = self._store.now().timestamp() * 1000
         for message in messages:
             if message.sent_at_ms is not None:
@@ -268,7 +264,6 @@ class TelemetryReporter:
         self._sink.add("validation_errors_total", dataset=unit.dataset, env=self.env, error_type=error_type)
 
     def registering(self, run: Execution) -> None:
-        """Note the start of stac-register."""
         self._note(run, lambda made: setattr(made, "registering", time.monotonic()))
 
     def registered(self, run: Execution, unit: Unit, outcome: str, *, item_id: str, size: int) -> None:
@@ -281,7 +276,6 @@ class TelemetryReporter:
         self._note(run, note)
 
     def not_registered(self, unit: Unit) -> None:
-        """Report that stac-register failed."""
         self._sink.add("stac_writes_total", dataset=unit.dataset, outcome="failed")
 
     def emitted(self, run: Execution, status: str) -> None:

@@ -47,7 +47,6 @@ def item_id(unit: Unit) -> str:
 
 
 def item_id_of(dataset: str, key: str, time_range_start: str) -> str:
-    """Return the id of the item of an object."""
     return str(uuid5(NAMESPACE, f"item|{dataset}|{key}|{time_range_start}"))
 
 
@@ -61,7 +60,6 @@ def href_of(item: Mapping[str, Any]) -> str:
 def item_of(
     unit: Unit, dataset: Dataset, integrity: OperatorVerdict, metadata: OperatorVerdict, *, created: str, updated: str
 ) -> dict[str, Any]:
-    """Return the item of a unit."""
     spec = dataset.spec
     properties = _properties(unit, dataset, integrity, metadata)
     assets = {"data": _asset(unit, dataset, integrity)}

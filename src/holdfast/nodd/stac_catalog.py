@@ -44,7 +44,6 @@ class Extent(msgspec.Struct, frozen=True):
         return cls(_flat(known), start, end, frozenset(day[2 : -len("/catalog.json")] for day in days))
 
     def joined(self, other: Extent) -> Extent:
-        """Return the smallest extent around both."""
         boxes = [box for box in (self.bbox, other.bbox) if box is not None]
         return Extent(
             tuple(pick(sides) for pick, sides in zip((min, min, max, max), zip(*boxes, strict=True), strict=True))
@@ -65,7 +64,6 @@ def _flat(bbox: Any) -> tuple[float, ...] | None:
 
 
 def root_catalog(children: Sequence[dict[str, str]]) -> dict[str, Any]:
-    """Return the root with links to collections."""
     own = {"rel": "root", "href": "./catalog.json", "type": JSON, "title": "NOAA open data"}
     return {
         "type": "Catalog",
@@ -128,7 +126,6 @@ def day_catalog(title: str, day: str) -> dict[str, Any]:
 
 
 def child_link(href: str, title: str) -> dict[str, str]:
-    """Return the link to a collection or a day."""
     return {"rel": "child", "href": href, "type": JSON, "title": title}
 
 

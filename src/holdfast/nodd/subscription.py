@@ -1,8 +1,8 @@
 """Subscription to a feed: the queue, its dead-letter queue, the queue's policy, and the subscription to the topic.
 
 Invariants: the policy allows the topic by its ARN, and keeps the topics that it already allows; a second dataset of a
-topic widens the filter of the one subscription that the queue has; the filter is on the
-body of the message, and its scope is set with it; the printed plan is exactly what `--apply` adds.
+topic widens the filter of the one subscription that the queue has; the filter is on the body of the message, and its
+scope is set with it; the printed plan is exactly what `--apply` adds.
 """
 
 from __future__ import annotations

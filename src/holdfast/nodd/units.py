@@ -59,7 +59,6 @@ class OperatorVerdict(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any] = {}
 
     def as_json(self) -> dict[str, Json]:
-        """Return the verdict as JSON, for a checkpoint."""
         kept: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(self))
         return kept
 
@@ -103,7 +102,6 @@ def next_command(job: Job, finding: str) -> str | None:
 
 
 def unit_of(notice: Notice, *, generation: int = 1, supersedes: str | None = None) -> Unit:
-    """Return the unit that a notice announces."""
     uri = notice.object_uri
     if generation > 1:
         mark = notice.content_etag or notice.sequencer or str(generation)

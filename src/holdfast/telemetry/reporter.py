@@ -58,7 +58,6 @@ class LedgerReporter:
         self._report_lost()
 
     def moved(self, event: Transition) -> None:
-        """Report one transition of a job."""
         if event.machine != JOB.name:
             return
         operation, queue = event.operation or "", event.queue or ""
@@ -75,7 +74,6 @@ class LedgerReporter:
             self._sink.add("lease.losses", operation=operation, queue=queue)
 
     def committed(self, event: Committed) -> None:
-        """Report one commit."""
         self._sink.record("commit.batch", event.tasks)
         if event.wrote:
             self._sink.add("commit.fsyncs")

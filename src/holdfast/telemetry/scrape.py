@@ -48,11 +48,9 @@ class ScrapeSink:
             self._metrics[row.name] = made
 
     def add(self, name: str, n: int = 1, /, **labels: str) -> None:
-        """Add to a counter."""
         self._labelled(name, labels).inc(n)
 
     def record(self, name: str, value: float, /, **labels: str) -> None:
-        """Add a value to a histogram."""
         self._labelled(name, labels).observe(value)
 
     def observe(self, name: str, look: Callable[[], Iterable[tuple[float, Mapping[str, str]]]], /) -> None:
@@ -80,7 +78,7 @@ def scraped(ledger: Ledger, port: int) -> Iterator[int]:
     sink = ScrapeSink()
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = 10.0  # a client that sends nothing holds a thread no longer
+        timeout = 10.0  # seconds after which a client that sends nothing is disconnected
 
         def do_GET(self) -> None:
             if self.path.partition("?")[0] != "/metrics":
@@ -102,7 +100,7 @@ def scraped(ledger: Ledger, port: int) -> Iterator[int]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
-            """Log nothing: a scrape every few seconds is no news."""
+            """Log nothing: Prometheus scrapes every few seconds."""
 
     try:
         server = ThreadingHTTPServer((HOST, port), Handler)

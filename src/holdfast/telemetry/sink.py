@@ -59,11 +59,9 @@ class Telemetry:
         }
 
     def add(self, name: str, n: int = 1, /, **labels: str) -> None:
-        """Add to a counter."""
         self._instruments[name].add(n, _checked(name, labels))
 
     def record(self, name: str, value: float, /, **labels: str) -> None:
-        """Add a value to a histogram."""
         self._instruments[name].record(value, _checked(name, labels))
 
     def observe(self, name: str, look: Callable[[], Iterable[tuple[float, Mapping[str, str]]]], /) -> None:

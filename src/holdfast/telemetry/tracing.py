@@ -133,7 +133,6 @@ class _Tracing:
         return call.queue or (handler.declared.queue if handler else "default")
 
     def _stamped(self, call: Call[Any]) -> Call[Any]:
-        """Return a call with the current trace."""
         return _stamped(call, self._carrier())
 
     def _carrier(self, context: Any = None) -> dict[str, str]:

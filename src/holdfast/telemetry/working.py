@@ -1,6 +1,6 @@
 """Telemetry of a worker of the command: what --telemetry and --metrics start, for as long as the worker runs.
 
-Invariants: with both off nothing of this package is imported; telemetry is sent when the worker has stopped.
+Invariants: without both options this package is not imported; the last telemetry is sent after the worker has stopped.
 """
 
 from __future__ import annotations

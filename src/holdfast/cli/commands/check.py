@@ -50,7 +50,6 @@ def check(
 
 
 def value(report: CheckReport) -> dict[str, object]:
-    """Return a report as its JSON value."""
     return {
         "ok": report.ok,
         "violations": [msgspec.to_builtins(violation) for violation in report.violations],

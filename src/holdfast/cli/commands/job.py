@@ -83,7 +83,6 @@ class More(NamedTuple):
 
     @property
     def value(self) -> dict[str, object]:
-        """As a JSON object."""
         return {"payload": self.payload, "tracebacks": traceback_values(self.traces)}
 
 

@@ -19,9 +19,11 @@ from holdfast.store.transaction import Reading
 limits = group("Limit how many jobs run at once, and how many start in a time.", "limits")
 
 Subject = Annotated[str, argument(metavar="SUBJECT", help="queue:NAME, operation:NAME or key:OPERATION.")]
-Running = Annotated[int | None, option("--running", metavar="N", help="Jobs at once.")]
-Rate = Annotated[str | None, word("--rate", "Starts in a time, such as 100/minute or 5/10s.", metavar="RATE")]
-Burst = Annotated[int | None, option("--burst", metavar="N", help="Starts at once after a pause.")]
+Running = Annotated[int | None, option("--running", metavar="N", help="Maximum number of jobs that run at once.")]
+Rate = Annotated[
+    str | None, word("--rate", "Maximum number of starts in a time, such as 100/minute or 5/10s.", metavar="RATE")
+]
+Burst = Annotated[int | None, option("--burst", metavar="N", help="Maximum number of starts at once after a pause.")]
 WAITING_MAX = 100_000
 
 
@@ -61,7 +63,8 @@ def set_(
     rate: Rate = None,
     burst: Burst = None,
     path: Annotated[
-        str | None, word("--path", "Of a key: its place in the arguments, such as customer.id.", metavar="PATH")
+        str | None,
+        word("--path", "For key:OPERATION only: the argument that is the key, such as customer.id.", metavar="PATH"),
     ] = None,
     reason: RequiredReason,
 ) -> Answer:
@@ -73,7 +76,7 @@ def set_(
 @limits.subcommand()
 @command(Location.open)
 def remove(store: Store[Any], *, subject: Subject, reason: RequiredReason) -> Answer:
-    """Remove a limit, and let the jobs go that wait for it."""
+    """Remove a limit; the jobs that wait for it can start."""
     return changed(store, subject, None, reason)
 
 
@@ -92,7 +95,6 @@ def changed(store: Store[Any], subject: str, limit: Limit | None, reason: str) -
 
 
 def limit_value(limit: Limit | None) -> dict[str, object]:
-    """Return a limit as fields of a JSON value."""
     if limit is None:
         return {"running": None, "rate": None, "burst": None, "path": None}
     return {"running": limit.running, "rate": rate_text(limit), "burst": limit.burst, "path": limit.path}

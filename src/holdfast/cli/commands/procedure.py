@@ -17,7 +17,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.documents import read_file
-from holdfast.cli.options import ID_MAX, REFUSED, actor, word
+from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, REFUSED, actor, word
 from holdfast.cli.shell import APP
 from holdfast.cli.text import Column
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
@@ -35,7 +35,7 @@ from holdfast.governance.runs.procedure import BUILT_IN, Mode, Procedure, Proced
 from holdfast.governance.runs.status import RunStatus, run_status, stop_cause
 from holdfast.store import Store
 
-procedure = group("Run several steps that end done, or undone.", "procedures")
+procedure = group("Run a procedure: all of its steps are done, or all are undone.", "procedures")
 
 PAGE_MAX = 1000
 GLANCE = 100  # characters of an outcome in a table; --json has all of it
@@ -45,15 +45,15 @@ STYLES = {
     "compensating": "magenta", "stopped": "red", "done": "green",
 }  # fmt: skip
 
-Root = Annotated[str, argument(metavar="ROOT", help="The idempotency root of the run.")]
+Root = Annotated[str, argument(metavar="ROOT", help="Idempotency root of the run.")]
 App = Annotated[
     str | None,
-    word("--app", "The module that declares the procedure; not for a built-in one.", metavar="MODULE[:NAME]"),
+    word("--app", "Module that declares the procedure; not needed for a built-in one.", metavar="MODULE[:NAME]"),
 ]
-Operator = Annotated[str | None, word("--operator", "Who runs it; default: the current user.")]
-Reason = Annotated[str, word("--reason", "Why; it is kept in the journal.", metavar="TEXT")]
+Operator = Annotated[str | None, word("--operator", OPERATOR_HELP)]
+Reason = Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")]
 GrantId = Annotated[
-    int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help="The id of the grant that permits it.")
+    int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help="Id of the grant that permits this.")
 ]
 
 
@@ -66,14 +66,14 @@ GrantId = Annotated[
 def run(
     location: Location,
     *,
-    name: Annotated[str, argument(metavar="NAME", help="The name of the procedure.")],
-    root: Annotated[str, word("--root", "The idempotency root: the same root is the same run.")],
+    name: Annotated[str, argument(metavar="NAME", help="Name of the procedure.")],
+    root: Annotated[str, word("--root", "Idempotency root; the same root continues the same run.")],
     reason: Reason,
     app: App = None,
     params: Annotated[
-        str, option("--params", metavar="JSON", help="The parameters: a JSON object, or a file with one.")
+        str, option("--params", metavar="JSON", help="Parameters: a JSON object, or a file that contains one.")
     ] = "{}",
-    mode: Annotated[Mode, option("--mode", help="What the run may do.")] = Mode.DRY_RUN,
+    mode: Annotated[Mode, option("--mode", help="Mode of the run.")] = Mode.DRY_RUN,
     operator: Operator = None,
     grant: GrantId = None,
 ) -> Answer:
@@ -252,9 +252,8 @@ def _grant(found: RunStatus) -> str | None:
 
 
 def _next(found: RunStatus) -> list[str]:
-    """Return the next commands."""
     state, root = found.run.state, found.run.idempotency_root
-    # Any other needs --app, and the ledger does not know the module.
+    # A procedure that is not built in needs --app, and the ledger does not store its module.
     flags = f"{shlex.quote(root)} --reason TEXT" if found.run.procedure in BUILT_IN else "--help"
     again = f"  holdfast procedure resume {flags}"
     if state == ProcedureState.DONE:
@@ -274,11 +273,14 @@ def _next(found: RunStatus) -> list[str]:
 def list_(
     store: Store[Any],
     *,
-    name: Annotated[str | None, word("--procedure", "Only runs of this procedure.")] = None,
-    state: Annotated[ProcedureState | None, option("--state", help="Only runs in this state.")] = None,
-    limit: Annotated[int, option("--limit", min=1, max=PAGE_MAX, help="At most N runs.")] = 100,
+    name: Annotated[str | None, word("--procedure", "List only runs of this procedure.")] = None,
+    state: Annotated[ProcedureState | None, option("--state", help="List only runs in this state.")] = None,
+    limit: Annotated[int, option("--limit", min=1, max=PAGE_MAX, help="Maximum number of runs.")] = 100,
     before: Annotated[
-        int | None, option("--before", min=1, max=ID_MAX, metavar="ID", help="Only runs before this id.")
+        int | None,
+        option(
+            "--before", min=1, max=ID_MAX, metavar="ID", help="List only runs with a smaller id, to continue a page."
+        ),
     ] = None,
 ) -> Answer:
     """List runs, newest first."""

@@ -34,9 +34,9 @@ def prove(
 ) -> Answer:
     """Check the journal of a ledger, or of files, against the model.
 
-    The moves of each record are made again by the rules of this version: each must be possible at its place, with the
-    attempts, budgets and grants that it had. An attempt commits once, tokens and versions only grow. The journal is
-    sorted in a temporary directory (TMPDIR), and needs about its own size there.
+    Each recorded move is checked by the rules of this version, in order: it must be possible after the moves before it,
+    with the attempts, budgets and grants of that time. An attempt commits once; tokens and versions only grow. The
+    journal is sorted in a temporary directory (TMPDIR), which needs about the size of the journal.
     """
     with output.progress(as_json=as_json) as show:
         if trace:
@@ -57,7 +57,9 @@ def _print(report: TraceReport) -> None:
             [_cells(step) for step in report.wrong],
         )
         more = "; there may be more, raise --limit" if report.more else ""
-        output.line(f"\nThe first wrong step of {len(report.wrong)} of them: {what}{more}.")
+        output.line(
+            f"\n{len(report.wrong)} records have a wrong step; the first of each is listed. Checked: {what}{more}."
+        )
         output.line("next:  To see what is wrong with the records too, run `holdfast check`.")
     if report.begun_earlier:
         output.line(

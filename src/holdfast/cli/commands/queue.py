@@ -47,19 +47,21 @@ def limit(
     *,
     queue: Queue = "default",
     depth: Annotated[
-        int | None, option("--depth", min=0, max=INTEGER_MAX, metavar="N", help="Most jobs that may wait.")
+        int | None, option("--depth", min=0, max=INTEGER_MAX, metavar="N", help="Maximum number of jobs that may wait.")
     ] = None,
-    park: Annotated[bool, option("--park", help="Record more, but keep it from workers until fewer wait.")] = False,
+    park: Annotated[
+        bool, option("--park", help="Store further jobs, but let no worker claim them until fewer wait.")
+    ] = False,
     off: Annotated[bool, option("--off", help="Remove the limit.")] = False,
     reason: Reason = None,
 ) -> Answer:
     """Limit how many jobs may wait in a queue.
 
-    A submit beyond that is refused (queue_full). With --park it is recorded and parked: jobs are let go by priority,
-    then by time, as the depth falls.
+    A submit beyond that is refused (queue_full). With --park the job is stored and parked: workers can claim parked
+    jobs, by priority and then by time, when fewer jobs wait.
 
-    On SQLite, and with --park, the limit is exact. On PostgreSQL, submits at the same moment can exceed it by what they
-    submit together. Retries, replays and follow-ups are never refused or parked.
+    On SQLite, and with --park, the limit is exact. On PostgreSQL, concurrent submits can together exceed it. Retries,
+    replays and follow-ups are never refused or parked.
     """
     if (depth is None) != off or (off and park):
         raise InputError("Give either --depth N or --off.", next_step="Add --depth N, or --off to remove the limit.")

@@ -51,7 +51,7 @@ def listed(location: Location, *, ctx: click.Context) -> Answer | None:
 
 
 def _queues(reading: Reading, now: datetime) -> list[dict[str, Any]]:
-    """Return what is known of each queue."""
+    """Return each queue with its counts, limits, pause and workers."""
     names, paused, alive = known_queues(reading), set(reading.queues.paused()), alive_workers(reading, now)
     counts, oldest, depths = reading.counts.current(), reading.lists.oldest_due(names), depth_limits(reading)
     ended, rules = reading.lists.ended_lately(now - timedelta(seconds=60)), reading.limits.rules()
@@ -111,7 +111,7 @@ def weigh_queue(
     off: Annotated[bool, option("--off", help="Remove the weight: the queue has 1 again.")] = False,
     reason: RequiredReason,
 ) -> Answer:
-    """Set which share of the claims of a worker of several queues a queue gets.
+    """Set the weight of a queue: its share of the claims of a worker.
 
     Example: holdfast queues weight orders 3 --reason 'orders before reports'
     """
@@ -130,11 +130,13 @@ def weigh_queue(
 def step_priorities(
     store: Store[Any],
     *,
-    seconds: Annotated[float | None, argument(metavar="SECONDS", help="Waiting that one priority is worth.")] = None,
-    off: Annotated[bool, option("--off", help="Remove the setting: a priority is worth 60 s again.")] = False,
+    seconds: Annotated[
+        float | None, argument(metavar="SECONDS", help="Seconds of waiting that one step of priority is worth.")
+    ] = None,
+    off: Annotated[bool, option("--off", help="Remove the setting: one step of priority is worth 60 s again.")] = False,
     reason: RequiredReason,
 ) -> Answer:
-    """Set by how much time a higher priority overtakes, for all queues.
+    """Set how much waiting one step of priority is worth, for all queues.
 
     Example: holdfast queues step 300 --reason 'urgent work waits too long'
     """
@@ -145,7 +147,7 @@ def step_priorities(
     with store.transaction() as transaction:
         was_changed = save_step(transaction, seconds, actor=actor(), reason=reason)
         value = {"step_s": step(transaction), "changed": was_changed}
-    return Answer(value, f"One priority is worth {value['step_s']:g} s of waiting.")
+    return Answer(value, f"One step of priority is worth {value['step_s']:g} s of waiting.")
 
 
 @queues.subcommand()

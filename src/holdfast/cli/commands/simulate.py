@@ -63,12 +63,13 @@ def simulate(
     from holdfast.cli.commands.worker import load  # noqa: PLC0415 - the engine, on demand
     from holdfast.model.application import Schedule, Simulator  # noqa: PLC0415
 
-    ledger = load(app, Location(None, None))  # the object itself: its handlers may use it, and it is bound elsewhere
+    # The application's own object, because handlers may use it; the simulator binds it to its own ledgers.
+    ledger = load(app, Location(None, None))
     wanted, skipped = (_calls(calls), []) if calls is not None else _without_arguments(ledger)
     simulator = Simulator(ledger, wanted, setup=_function(setup), promise=_function(promise))
     given = {"--calls": calls, "--setup": setup, "--promise": promise}
     again = ["holdfast", "simulate", app, *(word for name, value in given.items() if value for word in (name, value))]
-    logging.disable(logging.ERROR)  # crashes and lost leases are what it is about
+    logging.disable(logging.ERROR)  # the simulation causes crashes and lost leases on purpose
     try:
         if left_out is not None:
             run = simulator.run(Schedule(first, steps, _numbers(left_out)))

@@ -51,7 +51,7 @@ def top(
     store: Store[Any],
     *,
     every: Annotated[
-        float, option("--every", min=0.2, max=3600, metavar="SECONDS", help="Seconds between two looks.")
+        float, option("--every", min=0.2, max=3600, metavar="SECONDS", help="Seconds between two refreshes.")
     ] = 2.0,
     once: Annotated[bool, option("--once", help="Print the view once and exit.")] = False,
     as_json: bool = False,

@@ -116,7 +116,7 @@ def submit(
 
 
 def _flow(declared: Declared, **settings: Any) -> "Flow | None":
-    """Return how the job is unique, its deadline and what it follows, as the options or else the operation say."""
+    """Return the uniqueness, deadline and predecessors of the job: from the options, else from the operation."""
     if not (declared.flow or any(settings[name] for name in ("unique", "deadline_at", "after", "if_unsuccessful"))):
         return None
     from holdfast.engine.operations import Call  # noqa: PLC0415 - see above

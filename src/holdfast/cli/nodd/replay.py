@@ -221,10 +221,8 @@ app = command_group(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code."""
     return run_command(arguments, app, PROGRAM)
 
 
 def main() -> None:
-    """Run the command line of this process."""
     sys.exit(run(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What the global flags of a replay command come to: the ledger, the environment, the limits, and the log.
+"""Checks the global flags of a replay command, and opens the ledger that they name.
 
 Invariants: files and flags are checked before a ledger is opened; if the environment that a flag, a variable or a file
 names is not that of the ledger, the command does nothing.
@@ -50,7 +50,6 @@ class ReplayContext:
 
     @property
     def program(self) -> Program:
-        """Return which program runs."""
         return self.flags.program
 
     @property

@@ -1,7 +1,7 @@
 """The flags of replay, each declared once, in groups that commands take as one parameter.
 
-Invariants: a global flag may stand before or after the name of the command, but not with two values; a flag wins over a
-variable of the environment.
+Invariants: a global flag may be given before or after the name of the command, but not with two values; a flag
+wins over a variable of the environment.
 """
 
 import inspect
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from holdfast.cli.declare import option
-from holdfast.cli.options import Schema, db_named
+from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, Schema, db_named
 from holdfast.cli.replay.formats import OutputFormat
 from holdfast.cli.replay.program import Program
 from holdfast.core.errors import InputError
@@ -56,7 +56,7 @@ def _number(name: str, help_text: str, *, least: int = 1, panel: str = SELECTING
     return option(name, metavar="N", min=least, max=COUNT_MAX, help=help_text, panel=panel)
 
 
-ModeFlag = Annotated[ReplayMode | None, option("--mode", help="What to do with them (failed-only).", panel=HOW)]
+ModeFlag = Annotated[ReplayMode | None, option("--mode", help="Replay mode (default: failed-only).", panel=HOW)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,21 +66,25 @@ class GlobalFlags:
     program: ClassVar[Program] = Program()
 
     db: Annotated[
-        str | None, flag("--db", "The ledger; default HOLDFAST_URL.", metavar="URL", panel=GLOBAL, callback=db_named)
+        str | None, flag("--db", "Ledger (default: HOLDFAST_URL).", metavar="URL", panel=GLOBAL, callback=db_named)
     ] = None
     schema: Schema = None
     env: Annotated[
         str | None,
-        flag("--env", "dev, stage or prod; default: that of the ledger.", metavar="NAME", panel=GLOBAL),
+        flag("--env", "dev, stage or prod (default: that of the ledger).", metavar="NAME", panel=GLOBAL),
     ] = None
     config: Annotated[
-        Path | None, flag("--config", "An overlay file, which sets limits.", metavar="FILE", panel=GLOBAL)
+        Path | None, flag("--config", "Overlay file, which sets limits.", metavar="FILE", panel=GLOBAL)
     ] = None
     selection_file: Annotated[
-        Path | None, flag("--selection-file", "A spec file, YAML or JSON.", metavar="FILE", panel=GLOBAL)
+        Path | None, flag("--selection-file", "Spec file: YAML or JSON.", metavar="FILE", panel=GLOBAL)
     ] = None
-    output: Annotated[OutputFormat | None, option("--output", help="The output format (table).", panel=GLOBAL)] = None
-    log_level: Annotated[LogLevel | None, option("--log-level", help="What to log (warn).", panel=GLOBAL)] = None
+    output: Annotated[OutputFormat | None, option("--output", help="Output format (default: table).", panel=GLOBAL)] = (
+        None
+    )
+    log_level: Annotated[
+        LogLevel | None, option("--log-level", help="Lowest level to log (default: warn).", panel=GLOBAL)
+    ] = None
     as_json: Annotated[bool, option("--json", help="Same as --output json.", panel=GLOBAL)] = False
 
     def within(self, outer: object) -> Self:
@@ -95,7 +99,6 @@ class GlobalFlags:
 
     @property
     def format(self) -> OutputFormat:
-        """Return the output format."""
         if self.as_json and self.output not in (None, OutputFormat.JSON):
             raise InputError(
                 f"--json and --output {self.output} name two output formats", next_step="Give one of them."
@@ -104,7 +107,6 @@ class GlobalFlags:
 
     @property
     def url(self) -> str | None:
-        """Return where the ledger is."""
         variable = self.program.url_variable
         return self.db or (configuration().url if variable == variable_of("url") else os.environ.get(variable))
 
@@ -174,15 +176,13 @@ class PaceFlags:
 class RunFlags:
     """The flags that say who replays, why, and under which grant."""
 
-    operator: Annotated[
-        str | None, flag("--operator", "Who replays; default: the current user.", metavar="NAME", panel=ACTING)
-    ] = None
-    reason: Annotated[str | None, flag("--reason", "Why; it is kept in the journal.", panel=ACTING)] = None
-    replay_reason: Annotated[ReplayReason | None, option("--replay-reason", help="Why, as one word.", panel=ACTING)] = (
+    operator: Annotated[str | None, flag("--operator", OPERATOR_HELP, metavar="NAME", panel=ACTING)] = None
+    reason: Annotated[str | None, flag("--reason", REASON_HELP, panel=ACTING)] = None
+    replay_reason: Annotated[ReplayReason | None, option("--replay-reason", help="Kind of reason.", panel=ACTING)] = (
         None
     )
-    grant: Annotated[int | None, _number("--grant", "The id of the grant that permits it.", panel=ACTING)] = None
-    confirm: Annotated[bool, option("--confirm", help="Do not ask.", panel=ACTING)] = False
+    grant: Annotated[int | None, _number("--grant", "Id of the grant that permits this.", panel=ACTING)] = None
+    confirm: Annotated[bool, option("--confirm", help="Do not ask for confirmation.", panel=ACTING)] = False
     stop_after: Annotated[int | None, _number("--stop-after", "Stop after N batches.", panel=HOW)] = None
 
 
@@ -217,9 +217,9 @@ def expanded(function: Callable[..., None], **kinds: type) -> Callable[..., None
 
 
 def typed(*groups: Any) -> list[str]:
-    """Return the flags that were given, as they are typed; those that say where the ledger is and how to print are not.
+    """Return the flags that the user gave, as they are typed, without those for the ledger and the output.
 
-    What prints a command adds the ledger.
+    The code that prints a command adds the flags of the ledger.
     """
     words: list[str] = []
     for group in groups:

@@ -29,7 +29,6 @@ class OutputFormat(StrEnum):
 
 
 def answer(value: object, human: Callable[[], None], fmt: OutputFormat) -> None:
-    """Print an answer in a format."""
     if fmt is OutputFormat.YAML:
         sys.stdout.write(_yaml_value(value))
     else:

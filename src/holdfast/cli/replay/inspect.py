@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import click
 
 from holdfast.cli.declare import argument, option
-from holdfast.cli.options import ID_MAX, actor
+from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, actor
 from holdfast.cli.replay import views
 from holdfast.cli.replay.context import ReplayContext, replay_context
 from holdfast.cli.replay.flags import GlobalFlags, SelectionFlags
@@ -115,11 +115,9 @@ def stop(
     ctx: click.Context,
     common: GlobalFlags,
     *,
-    run_id: Annotated[str, argument(metavar="RUN", help="The id of the run.")],
-    reason: Annotated[str, option("--reason", metavar="TEXT", help="Why; it is kept in the journal.")],
-    operator: Annotated[
-        str | None, option("--operator", metavar="NAME", help="Who stops it; default: the current user.")
-    ] = None,
+    run_id: Annotated[str, argument(metavar="RUN", help="Id of the run.")],
+    reason: Annotated[str, option("--reason", metavar="TEXT", help=REASON_HELP)],
+    operator: Annotated[str | None, option("--operator", metavar="NAME", help=OPERATOR_HELP)] = None,
 ) -> None:
     """Stop a run before its next batch. It can be continued."""
     context = replay_context(ctx, common)

@@ -30,7 +30,8 @@ SaveSpec = Annotated[
     Path | None, option("--save-spec", metavar="FILE", help="Write the selection to a file: YAML, or .json.")
 ]
 Operator = Annotated[
-    str | None, option("--operator", metavar="NAME", help="Who would replay; default: the current user.")
+    str | None,
+    option("--operator", metavar="NAME", help="Name of the person who would replay (default: the current user)."),
 ]
 Save = Annotated[
     Path | None, option("--save", metavar="FILE", help="Write the dry run to a file, for run --dry-run-file.")

@@ -1,4 +1,4 @@
-"""What differs between `holdfast replay` and the command of an application that replays: names, formats, fields.
+"""The names, formats and fields in which the replay command of an application differs from `holdfast replay`.
 
 Invariants: the commands are the same for every program; a program changes what things are called, never what is done.
 """
@@ -52,6 +52,6 @@ class Program:
         payload = msgspec.json.decode(job.payload or "null")
         value = payload.get(name) if isinstance(payload, dict) else None
         if isinstance(value, str):
-            # With its name in front of it, because that is how a secret is recognised.
+            # The redaction recognises a secret by the name before it, so the name is added and removed again.
             return redacted(f"{name}={value}").removeprefix(f"{name}=")
         return value if isinstance(value, (bool, int, float)) or value is None else f"({type(value).__name__})"

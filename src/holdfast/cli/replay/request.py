@@ -54,7 +54,7 @@ def _pacing(paced: PaceFlags) -> Iterator[FlagValue]:
     yield FlagValue("--max-batches", "spec.limits.max_batches", paced.max_batches)
     yield FlagValue("--mode", "spec.mode", None if paced.mode is None else str(paced.mode))
     if paced.mode is ReplayMode.REPAIR_AND_REPLACE:
-        # Who types the mode has allowed it; the run still needs a grant.
+        # Typing the mode allows it; the run still needs a grant.
         yield FlagValue("--mode", "spec.options.allow_repair_and_replace", value=True)
 
 

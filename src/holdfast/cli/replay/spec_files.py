@@ -73,7 +73,6 @@ class SpecFormat(NamedTuple):
         return {self.name(field): item for field, item in value.items() if self.name(field) in known}
 
     def json_schema(self) -> Tree:
-        """Return the JSON Schema of a spec file."""
         return msgspec.json.schema(SpecDocument[self.filters])  # type: ignore[name-defined]
 
 

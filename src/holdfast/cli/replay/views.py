@@ -26,7 +26,6 @@ GO = "GO"
 
 
 def plain(value: object) -> Any:
-    """Return a struct as plain data."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
@@ -57,7 +56,6 @@ def candidates_value(selection: Selection, found: Candidates, shown: int, progra
 
 
 def print_candidates(selection: Selection, found: Candidates, shown: int, program: Program) -> None:
-    """Print the candidates of a selection."""
     more = "; more jobs match beyond the limits of the selection" if found.more else ""
     output.line(f"{jobs(found.total)} to replay ({selection.mode}, {selection.env}){more}")
     output.fields([("selection", selection.hash), ("candidates", found.hash)])
@@ -131,7 +129,6 @@ def _authority(made: DryRun) -> str:
 
 
 def report_value(report: ReplayReport, program: Program) -> Tree:
-    """Return a run as plain data."""
     return _with_selection(plain(report), program)
 
 
@@ -173,13 +170,11 @@ def record_value(job: Job, more: Sequence[str], program: Program) -> Tree:
 
 
 def print_records(found: Iterable[Job], names: Sequence[str], program: Program) -> None:
-    """Print a line for each job."""
     titles = [Column(name.upper().replace("_", " "), folds=name not in program.columns) for name in names]
     output.table(titles, [[_cell(job, name, program) for name in names] for job in found])
 
 
 def print_record(job: Job, more: Sequence[str], program: Program) -> None:
-    """Print one job, field by field."""
     output.fields((name, _text(value)) for name, value in record_value(job, more, program).items())
 
 
@@ -202,12 +197,10 @@ def _print_counts(title: str, counts: Mapping[str, int], *, times: str = "JOBS")
 
 
 def jobs(n: int) -> str:
-    """Return a number of jobs in words."""
     return "1 job" if n == 1 else f"{n:,} jobs"
 
 
 def batches(n: int) -> str:
-    """Return a number of batches in words."""
     return "1 batch" if n == 1 else f"{n:,} batches"
 
 

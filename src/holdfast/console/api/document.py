@@ -25,7 +25,6 @@ PATH = "/api/v1"
 
 
 def api_router() -> Router:
-    """Return the router of the API."""
     handlers: list[ControllerRouterHandler] = [
         Jobs, ManyActs, Replays, Grants, Queues, Switches, ScheduleRoutes, LedgerRoutes, openapi_document,
     ]  # fmt: skip
@@ -34,7 +33,6 @@ def api_router() -> Router:
 
 @get("/openapi.json", opt={"permission": Permission.VIEW}, sync_to_thread=True, include_in_schema=False)
 def openapi_document(console: ConsoleHere) -> dict[str, Any]:
-    """Return the OpenAPI document."""
     return document(console.settings.base_path)
 
 

@@ -99,7 +99,6 @@ class GrantDetails(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, grant: Grant, journal: list[JournalRow], ledger_id: str, now: datetime) -> GrantDetails:
-        """Return a grant with its history."""
         rows, text = answer_of(journal, list[JournalAnswer]), approval_text(grant, ledger_id).decode()
         return cls(grant=GrantAnswer.of(grant, now), approval_text=text, journal=rows)
 

@@ -51,7 +51,6 @@ IdempotencyKey = Annotated[
 
 
 def reads(path: str, **settings: Any) -> Callable[[F], F]:
-    """Return a decorator of a route that reads."""
     opt = {"permission": Permission.VIEW}
     made = get(path, opt=opt, sync_to_thread=True, responses=_refusals(_READS), **settings)
     return cast("Callable[[F], F]", made)
@@ -60,7 +59,6 @@ def reads(path: str, **settings: Any) -> Callable[[F], F]:
 def acts(
     path: str, permission: Permission = Permission.OPERATE, status_code: int = 200, **settings: Any
 ) -> Callable[[F], F]:
-    """Return a decorator of a route that acts."""
     responses = {**_refusals(tuple(REFUSALS)), **settings.pop("responses", {})}
     opt = {"permission": permission}
     made = post(path, opt=opt, status_code=status_code, sync_to_thread=True, responses=responses, **settings)

@@ -103,7 +103,6 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, job: Job) -> JobAnswer:
-        """Return a job as the API shows it."""
         shown = {name: getattr(job, name) for name in cls.__struct_fields__ if name != "result"}
         return cls(**shown, result=result_value(job))
 
@@ -162,7 +161,6 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, job: Job, executions: list[Execution], journal: list[JournalRow], traces: dict[int, str]) -> JobDetails:
-        """Return a job with all that is known of it."""
         return cls(
             job=JobAnswer.of(job),
             payload=payload_value(job),
@@ -259,7 +257,6 @@ class ScheduleAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, found: Scheduled, last: LastTick | None, now: datetime) -> ScheduleAnswer:
-        """Return a schedule as the API shows it."""
         schedule = found.schedule
         return cls(
             name=found.name,

@@ -60,14 +60,12 @@ def _act(request: AnyRequest) -> str:
 
 
 def _confirm_job_act(_forms: Controller, request: AnyRequest, console: ConsoleHere, job_id: FromPath[int]) -> Template:
-    """Confirm an act on a job."""
     with console.store.reading() as reading:
         view = confirm_job(reading, job_number(job_id), _act(request))
     return confirmed(request, "/jobs", view)
 
 
 def _confirm_queue_act(_forms: Controller, request: AnyRequest, console: ConsoleHere, queue: FromPath[str]) -> Template:
-    """Confirm an act on a queue."""
     with console.store.reading() as reading:
         name = text_in(name_of(queue), "queue")
         require_queue(reading, name)
@@ -76,7 +74,6 @@ def _confirm_queue_act(_forms: Controller, request: AnyRequest, console: Console
 
 
 def _confirm_switch_act(_forms: Controller, request: AnyRequest, console: ConsoleHere, name: FromPath[str]) -> Template:
-    """Confirm an act on a switch."""
     with console.store.reading() as reading:
         switch = text_in(name_of(name), "switch")
         require_known_switch(reading, switch)
@@ -87,7 +84,6 @@ def _confirm_switch_act(_forms: Controller, request: AnyRequest, console: Consol
 def _confirm_schedule_act(
     _forms: Controller, request: AnyRequest, console: ConsoleHere, name: FromPath[str]
 ) -> Template:
-    """Confirm an act on a schedule."""
     with console.store.reading() as reading:
         found = schedule_named(reading, text_in(name_of(name), "schedule"))
     return confirmed(request, "/schedules", confirm_schedule(found.name, _act(request)))
@@ -96,7 +92,6 @@ def _confirm_schedule_act(
 def _confirm_replay_act(
     _forms: Controller, request: AnyRequest, console: ConsoleHere, run_id: FromPath[str]
 ) -> Template:
-    """Confirm an act on a replay."""
     with console.store.reading() as reading:
         run = text_in(name_of(run_id), "run")
         run_known(reading, run)
@@ -106,7 +101,6 @@ def _confirm_replay_act(
 def _confirm_grant_act(
     _forms: Controller, request: AnyRequest, console: ConsoleHere, grant_id: FromPath[int]
 ) -> Template:
-    """Confirm an act on a grant."""
     act = _act(request)
     with console.store.reading() as reading:
         found = grant_view(reading, job_number(grant_id), console.store.now())
@@ -127,7 +121,6 @@ def _new_grant(_forms: Controller, request: AnyRequest) -> Template:
 
 
 def _confirm_recovery(_forms: Controller, request: AnyRequest, console: ConsoleHere) -> Template:
-    """Confirm a recovery of expired leases."""
     with console.store.reading() as reading:
         _, expired = reading.lists.leases(console.store.now())
     return confirmed(request, "/workers", confirm_recovery(expired))

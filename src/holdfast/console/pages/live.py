@@ -43,7 +43,6 @@ class Snapshot:
         self._parts: dict[tuple[str, str], str] = {}
 
     def part(self, template: str, base: str) -> str:
-        """Return a part of a page."""
         key = template, base
         if key not in self._parts:
             self._parts[key] = rendered(

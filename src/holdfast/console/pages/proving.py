@@ -23,11 +23,10 @@ from holdfast.core.machines import MACHINES
 
 
 class QuarantinePages(Page):
-    """What was taken out."""
+    """Quarantined jobs."""
 
     @get("/quarantine", sync_to_thread=True)
     def show(self, request: AnyRequest, console: ConsoleHere) -> Template:
-        """Show a page of quarantined jobs."""
         with console.store.reading() as reading:
             view = quarantine_view(reading, params_of(request), console.store.now())
         return shown(request, "quarantine.html", "/quarantine", view=view)
@@ -38,14 +37,12 @@ class ReplayPages(Page):
 
     @get("/replays", sync_to_thread=True)
     def show(self, request: AnyRequest, console: ConsoleHere) -> Template:
-        """Show the newest replays."""
         with console.store.reading() as reading:
             view = runs_view(reading, console.store.now())
         return shown(request, "replays.html", "/replays", view=view)
 
     @get("/replays/{run_id:str}", sync_to_thread=True)
     def one(self, request: AnyRequest, console: ConsoleHere, run_id: FromPath[str]) -> Template:
-        """Show one replay."""
         view = run_view(console.store, name_of(run_id), console.store.now())
         live = "tick" if view.report.state == "running" else None
         return shown(request, "replay.html", "/replays", live=live, view=view)
@@ -56,7 +53,6 @@ class GrantPages(Page):
 
     @get("/grants", sync_to_thread=True)
     def show(self, request: AnyRequest, console: ConsoleHere) -> Template:
-        """Show what waits for an approver, and a page of all grants."""
         text = params_of(request).get("before")
         before = number_in(text, "before") if text else None
         with console.store.reading() as reading:
@@ -65,7 +61,6 @@ class GrantPages(Page):
 
     @get("/grants/{grant_id:int}", sync_to_thread=True)
     def one(self, request: AnyRequest, console: ConsoleHere, caller: CallerHere, grant_id: FromPath[int]) -> Template:
-        """Show one grant."""
         with console.store.reading() as reading:
             view = grant_view(reading, job_number(grant_id), console.store.now())
         own = view.row.grant.requested_by == caller.actor and view.environment != "dev"
@@ -77,7 +72,6 @@ class SwitchPages(Page):
 
     @get("/switches", sync_to_thread=True)
     def show(self, request: AnyRequest, console: ConsoleHere) -> Template:
-        """Show the switches that are on, the last ones that were lifted, and those that could be thrown."""
         with console.store.reading() as reading:
             view = switches_view(reading, console.store.now())
         return shown(request, "switches.html", "/switches", view=view)
@@ -116,11 +110,10 @@ BY_COMMAND = {
 
 
 class ByCommandPages(Page):
-    """The places of pages that are yet to come."""
+    """Subjects without a page: each lists the commands that show it."""
 
     @get("/by-command/{name:str}", sync_to_thread=True)
     def show(self, request: AnyRequest, name: FromPath[str]) -> Template:
-        """Show which commands do it."""
         if name not in BY_COMMAND:
             raise NotFoundException
         return shown(request, "by_command.html", f"/by-command/{name}", view=BY_COMMAND[name])
@@ -131,7 +124,6 @@ class ProofPages(Page):
 
     @get("/journal", sync_to_thread=True)
     def journal(self, request: AnyRequest, console: ConsoleHere) -> Template:
-        """Show a page of the journal."""
         with console.store.reading() as reading:
             view = journal_view(reading, params_of(request), console.store.now())
         return shown(request, "journal.html", "/journal", view=view, machine_names=list(MACHINES))
@@ -145,7 +137,6 @@ class ProofPages(Page):
 
     @get("/machines", sync_to_thread=True)
     def machines(self, request: AnyRequest, console: ConsoleHere) -> Template:
-        """Show every machine as a drawing."""
         with console.store.reading() as reading:
             view = machines_view(reading)
         return shown(request, "machines.html", "/machines", view=view)

@@ -31,7 +31,6 @@ class OverviewPage(Page):
 
     @get("/", sync_to_thread=True)
     def show(self, request: AnyRequest) -> Template:
-        """Show what needs attention."""
         return shown(request, "overview.html", "/", live="overview", view=live_of(request).overview())
 
     @get("/live/{name:str}")
@@ -59,7 +58,6 @@ class JobPages(Page):
 
     @get("/jobs", sync_to_thread=True)
     def show(self, request: AnyRequest, console: ConsoleHere) -> Template:
-        """Show a page of jobs."""
         query = job_query(params_of(request))
         with console.store.reading() as reading:
             view, names = job_page(reading, query, console.store.now()), names_of(reading)
@@ -68,7 +66,6 @@ class JobPages(Page):
 
     @get("/jobs/{job_id:int}", sync_to_thread=True)
     def one(self, request: AnyRequest, console: ConsoleHere, job_id: FromPath[int]) -> Template:
-        """Show one job, as it is or as it was."""
         given, now = params_of(request), console.store.now()
         at = past_moment(text_in(given["at"], "at"), "at", now) if given.get("at") else None
         move = number_in(given["move"], "move", 1, 1_000_000) if given.get("move") else None
@@ -85,16 +82,14 @@ def _command(query: JobQuery) -> str:
 
 
 class FailurePages(Page):
-    """What fails alike."""
+    """Failed jobs, grouped by their error."""
 
     @get("/failures", sync_to_thread=True)
     def show(self, request: AnyRequest) -> Template:
-        """Show all groups."""
         return shown(request, "failures.html", "/failures", view=live_of(request).groups(), rule=RULE)
 
     @get("/failures/{name:str}", sync_to_thread=True)
     def one(self, request: AnyRequest, console: ConsoleHere, name: FromPath[str]) -> Template:
-        """Show one group."""
         groups = live_of(request).groups()
         with console.store.reading() as reading:
             view = group_page(reading, groups, text_in(name, "group"))
@@ -106,12 +101,10 @@ class QueuePages(Page):
 
     @get("/queues", sync_to_thread=True)
     def show(self, request: AnyRequest) -> Template:
-        """Show all queues."""
         return shown(request, "queues.html", "/queues", live="tick", view=live_of(request).overview().queues)
 
     @get("/queues/{name:str}", sync_to_thread=True)
     def one(self, request: AnyRequest, console: ConsoleHere, name: FromPath[str]) -> Template:
-        """Show one queue."""
         groups = live_of(request).groups()
         with console.store.reading() as reading:
             view = queue_view(reading, text_in(name_of(name), "queue"), groups, console.store.now())
@@ -123,7 +116,6 @@ class WorkerPages(Page):
 
     @get("/workers", sync_to_thread=True)
     def show(self, request: AnyRequest, console: ConsoleHere) -> Template:
-        """Show the workers of the ledger or of one queue."""
         queue = params_of(request).get("queue") or None
         with console.store.reading() as reading:
             view = workers_view(reading, console.store.now(), queue=text_in(queue, "queue") if queue else None)
@@ -135,7 +127,6 @@ class SchedulePages(Page):
 
     @get("/schedules", sync_to_thread=True)
     def show(self, request: AnyRequest, console: ConsoleHere) -> Template:
-        """Show all schedules with their next ticks."""
         with console.store.reading() as reading:
             view = schedule_rows(reading, console.store.now())
         return shown(request, "schedules.html", "/schedules", view=view)

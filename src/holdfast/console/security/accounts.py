@@ -39,7 +39,6 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def enabled(self) -> bool:
-        """Return whether the account can be used."""
         return self.disabled_at is None
 
 
@@ -50,11 +49,9 @@ class Accounts:
         self._database = database
 
     def all(self) -> list[Account]:
-        """Return the accounts, by name."""
         return [_account(row) for row in self._database.read(f"SELECT {_COLUMNS} FROM accounts ORDER BY name")]  # noqa: S608 - a constant
 
     def get(self, name: str) -> Account | None:
-        """Return an account, or None."""
         rows = self._database.read(f"SELECT {_COLUMNS} FROM accounts WHERE name = ?", (name,))  # noqa: S608 - a constant
         return _account(rows[0]) if rows else None
 

@@ -63,11 +63,9 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def actor(self) -> str:
-        """Return the actor for the journal."""
         return f"{'token' if self.kind is CallerKind.TOKEN else 'console'}:{self.name}"
 
     def may(self, permission: Permission) -> bool:
-        """Return whether a role of the caller has a permission."""
         return permission is Permission.PUBLIC or any(permission in PERMISSIONS[role] for role in self.roles)
 
     def sees(self, queue: str, operation: str) -> bool:
@@ -76,7 +74,6 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limited(self) -> bool:
-        """Return whether the caller is limited to some queues or operations."""
         return bool(self.queues or self.operations)
 
     def require_unlimited(self) -> None:

@@ -14,7 +14,6 @@ NAME = "holdfast_session"
 
 
 def session_cookie(settings: ConsoleSettings) -> str:
-    """Return the name of the cookie."""
     return f"__Host-{NAME}" if settings.secure and not settings.base_path else NAME
 
 

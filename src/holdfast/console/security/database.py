@@ -88,7 +88,6 @@ class ConsoleDatabase:
             connection.execute("COMMIT")
 
     def read(self, statement: str, parameters: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-        """Return the rows of one statement."""
         with self._lock:
             return self._opened().execute(statement, parameters).fetchall()
 
@@ -107,5 +106,4 @@ class ConsoleDatabase:
 
 
 def now() -> datetime:
-    """Return the time of this machine, in UTC."""
     return datetime.now(UTC)

@@ -2,8 +2,8 @@
 
 Invariants: a route without a declared permission is refused; a request that changes something and is known by a cookie
 has an Origin of this console and the token of its session; a program is known by its token and never by a cookie, and
-reaches the API only, where its limits are kept; a Host that is not the console's is refused, so that a foreign name
-cannot be bound to this address.
+reaches the API only, where its limits are kept; a Host that is not the console's is refused, which
+prevents DNS rebinding.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def protect(connection: Connection, handler: BaseRouteHandler) -> None:
 
 
 def _caller(connection: Connection, console: Console) -> Caller | None:
-    """Return who sends a request. A wrong token is not forgiven because a cookie comes with it."""
+    """Return who sends a request. A wrong token is refused, even with a valid cookie in the same request."""
     header = connection.headers.get("authorization")
     if header is not None:
         found = None

@@ -29,7 +29,7 @@ class LoginLimiter:
     def begin(self, account: str, address: str) -> None:
         """Count a login that begins; raise GovernanceError if the account or the address has failed too often.
 
-        It is counted before the password is looked at: many logins at the same time are no way around the limit.
+        It is counted before the password is checked, so that concurrent logins cannot exceed the limit.
         """
         keys = (("account", account), ("address", address))
         with self._lock:

@@ -72,7 +72,6 @@ class Login(Controller):
 
     @post("/logout", opt={"permission": Permission.VIEW}, sync_to_thread=True)
     def log_out(self, request: Request[Any, Any, Any], console: ConsoleHere) -> Redirect:
-        """End the session."""
         caller = request.scope["state"]["caller"]
         if console.sessions is not None:
             console.sessions.end(caller.session_id)

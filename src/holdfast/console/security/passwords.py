@@ -28,7 +28,6 @@ def hashed(password: str) -> str:
 
 
 def matches(password: str, stored: str) -> bool:
-    """Return whether a password has this hash."""
     _, cost, block, lanes, salt, digest = stored.split("$")
     if len(password) > LENGTH_MAX:
         password = ""  # no password is that long, and hashing it takes as long as for any other

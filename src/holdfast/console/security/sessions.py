@@ -67,6 +67,5 @@ class Sessions:
         )
 
     def end(self, session_id: str) -> None:
-        """End a session."""
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM sessions WHERE digest = ?", (digest_of(session_id),))

@@ -45,11 +45,9 @@ class Tokens:
         self._database = database
 
     def all(self) -> list[Token]:
-        """Return the tokens, by name."""
         return [_token(row) for row in self._database.read(f"SELECT {_COLUMNS} FROM tokens ORDER BY name")]  # noqa: S608 - a constant
 
     def get(self, name: str) -> Token | None:
-        """Return a token, or None."""
         rows = self._database.read(f"SELECT {_COLUMNS} FROM tokens WHERE name = ?", (name,))  # noqa: S608 - a constant
         return _token(rows[0]) if rows else None
 

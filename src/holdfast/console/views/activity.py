@@ -102,11 +102,9 @@ def _alike(counts: dict[tuple[str, str], dict[str, int]]) -> list[Alike]:
 
 
 def minute_of(moment: datetime) -> datetime:
-    """Return the minute that a time is in."""
     return moment.replace(second=0, microsecond=0)
 
 
 def last_hour(reading: Reading, now: datetime) -> Activity:
-    """Return the moves of the last hour."""
     found = recent_moves(reading, minute_of(now) - timedelta(minutes=MINUTES - 1))
     return Activity(found.moves, now, found.since, found.unfolded)

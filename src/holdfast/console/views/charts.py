@@ -1,6 +1,6 @@
 """Charts as geometry: the paths and boxes that a template draws as SVG.
 
-Invariants: a chart has its words, so that it can be read without being seen; coordinates are numbers that the functions
+Invariants: a chart has a text alternative for readers who cannot see it; coordinates are numbers that the functions
 here made, never data of a user.
 """
 

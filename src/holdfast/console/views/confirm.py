@@ -247,7 +247,6 @@ def request_grant(act: str, target: str, *, back: str, plan: str = "", waiting: 
 
 
 def confirm_grant(reading: Reading, grant: Grant, act: str, *, password: bool) -> Confirmation:
-    """Return the confirmation of an approval or a revocation."""
     page = f"/grants/{grant.grant_id}"
     exact = f"{grant.action} of {grant.target}, for {grant.requested_by}: “{grant.reason}”"
     if act == "revoke":

@@ -31,7 +31,6 @@ from holdfast.store.transaction import Reading
 
 
 def confirm_queue(reading: Reading, queue: str, act: str) -> Confirmation:
-    """Return the confirmation of a pause or a resume."""
     page = path("/queues", queue)
     pending = sum(c.n for c in reading.counts.current() if c.queue == queue and c.state is JobState.PENDING)
     if act == "pause":
@@ -66,7 +65,6 @@ def confirm_queue(reading: Reading, queue: str, act: str) -> Confirmation:
 
 
 def confirm_switch(reading: Reading, name: str, act: str) -> Confirmation:
-    """Return the confirmation of a throw or a lift."""
     page = path("/switches", name)
     stops = name.removeprefix(OPERATION) if name.startswith(OPERATION) else None
     held = sum(c.n for c in reading.counts.current() if c.operation == stops and c.state is JobState.PENDING)
@@ -110,7 +108,6 @@ _SCHEDULE = {
 
 
 def confirm_schedule(name: str, act: str) -> Confirmation:
-    """Return the confirmation of an act on a schedule."""
     word, says, tone = _SCHEDULE[act]
     return Confirmation(
         title=f"{word} schedule {name}",
@@ -125,7 +122,6 @@ def confirm_schedule(name: str, act: str) -> Confirmation:
 
 
 def confirm_recovery(expired: int) -> Confirmation:
-    """Return the confirmation of a recovery."""
     return Confirmation(
         title="Recover stalled jobs",
         subject=counted(expired, "expired lease"),
@@ -174,13 +170,11 @@ def confirm_run(look: ReplayLook) -> Confirmation:
 
 
 def confirm_replay_grant(look: ReplayLook) -> Confirmation:
-    """Return the page that requests the grant for a replay."""
     needed = look.wanted
     return request_grant(str(needed.act), needed.target, back=look.draft.address("look"), plan=needed.plan or "")
 
 
 def confirm_replay(run_id: str, act: str) -> Confirmation:
-    """Return the confirmation to stop or continue a replay."""
     page = path("/replays", run_id)
     if act == "stop":
         return Confirmation(

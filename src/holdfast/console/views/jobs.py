@@ -42,7 +42,7 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
         return path("/jobs", **{name: values[name] for name in FILTERS})
 
     def selection(self, now: datetime) -> JobSelection:
-        """Return which jobs these filters are about; raise InputError for a time that is none."""
+        """Return the selection of these filters; raise InputError for a time that is not valid."""
         return JobSelection(
             filters=JobFilters(
                 state=self.state, operation=self.operation, queue=self.queue, client=self.client, code=self.code

@@ -23,12 +23,11 @@ def part_of(name: str) -> str:
 
 
 def name_of(part: str) -> str:
-    """Return the name that a part of a path stands for, after the server has decoded the address once."""
+    """Return the name that a part of a path encodes, after the server has decoded the address once."""
     return unquote(part)
 
 
 def job_list(*, state: JobState | str | None = None, **filters: object) -> str:
-    """Return the address of a list of jobs."""
     return path("/jobs", state=None if state is None else str(state), **filters)
 
 

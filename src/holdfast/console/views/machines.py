@@ -65,7 +65,6 @@ class MachinesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machines_view(reading: Reading) -> MachinesView:
-    """Return the drawings of all machines."""
     found = reading.counts.current()
     counts: Mapping[JobState, int] = {
         state: sum(count.n for count in found if count.state is state) for state in JobState
@@ -82,7 +81,6 @@ def _drawings() -> tuple[Drawing, ...]:
 
 
 def draw(diagram: Diagram) -> Drawing:
-    """Return the drawing of a machine."""
     sizes: dict[str | None, tuple[float, float]] = {
         state: (len(state) * STATE_CHAR + 24, BOX) for state in diagram.states
     }

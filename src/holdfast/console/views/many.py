@@ -39,7 +39,6 @@ class ManyView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Return the title: the act and the number of jobs."""
         return f"{self.plan.act.value.capitalize()} {counted(self.plan.total, 'job')}"
 
     @property

@@ -79,7 +79,6 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def running(self) -> int:
-        """Return how many of its jobs run."""
         return self.counts[JobState.RUNNING]
 
 
@@ -94,12 +93,10 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     switches: dict[str, Switch]
 
     def total(self, state: JobState) -> int:
-        """Return how many jobs are in a state."""
         return sum(count.n for count in self.counts if count.state is state)
 
 
 def fleet_of(reading: Reading, now: datetime) -> Fleet:
-    """Return the counts, workers, pauses and switches of a ledger."""
     return Fleet(
         now=now,
         counts=reading.counts.current(),

@@ -54,7 +54,6 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     jobs: str | None = None  # ids, separated by commas
 
     def address(self, step: str) -> str:
-        """Return the address of a step of this draft."""
         return path("/replays", "new", **{name: getattr(self, name) for name in FIELDS}, step=step)
 
     @property
@@ -217,7 +216,6 @@ class RunsView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def runs_view(reading: Reading, now: datetime) -> RunsView:
-    """Return the newest replays."""
     rows = [
         RunRow(run=run, total=int(msgspec.json.decode(run.params).get("total", 0)), tone=TONES[run.state])
         for run in reading.runs.page(procedure=PROCEDURE, limit=RUNS)

@@ -1,8 +1,8 @@
-"""What the application promises of its tables: rules that hold them against each other and against the jobs.
+"""Rules that compare the rows of the application's tables with each other and with the jobs.
 
-Invariants: a rule judges what it is given, and reads nothing itself; it says which unit, item, observation or body, in
-words that hold no payload; `kind` in its evidence is a stable word. What cannot be read is a fault, and keeps no other
-from being found. A job whose payload and result were slimmed away is judged by what is left.
+Invariants: a rule checks the rows that it gets, and reads nothing itself; a finding names the unit, item, observation
+or body, and never quotes a payload; `kind` in its evidence is a stable word. A row that cannot be read is a finding,
+and does not stop other rules. If retention has deleted payload and result of a job, the remaining fields are checked.
 """
 
 from __future__ import annotations

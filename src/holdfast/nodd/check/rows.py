@@ -275,7 +275,6 @@ def observation_cases(
 
 
 def rejected_rows(reading: Reading, after: str, n: int, _datasets: Datasets) -> tuple[list[RejectedRow], str | None]:
-    """Return the next rejected bodies."""
     found = [RejectedRow(*row) for row in run_statement(reading, "rejected_to_check", after=after, n=n)]
     return found, found[-1].sha256 if found else None
 

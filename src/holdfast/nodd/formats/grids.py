@@ -62,7 +62,7 @@ def grid(section: bytes) -> Grid:
 def parameters(proj4: str) -> dict[str, str]:
     """Return the projection and its numbers from a text of PROJ; nothing else is taken from a file.
 
-    Raises ValueError if it is not one of PLANES, or a number is none.
+    Raises ValueError if the projection is not one of PLANES, or a number is not valid.
     """
     said = dict(_PARAMETER.findall(proj4))
     if said.get("proj") not in PLANES or said.get("units", "m") != "m":

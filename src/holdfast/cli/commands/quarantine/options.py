@@ -38,7 +38,6 @@ def filters(
     *,
     cancelled: bool,
 ) -> "QuarantineFilters":
-    """Return the filters that the options make."""
     from holdfast.governance.quarantine import QuarantineFilters  # noqa: PLC0415 - see above
 
     oldest = None if older_than is None else age(older_than, "--older-than")

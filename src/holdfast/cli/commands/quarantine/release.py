@@ -89,8 +89,9 @@ def release(
 ) -> Answer:
     """Release one or more quarantined jobs under a grant, which is consumed.
 
-    One grant permits one release. Several jobs, or --all-matching, need one grant for exactly that set. --request asks
-    for it and stores the set; after the approval, --grant ID releases it in batches, and continues if it was killed.
+    One grant permits one release. Several jobs, or --all-matching, need one grant for exactly that set. --request
+    requests it and stores the set; after the approval, --grant ID releases it in batches, and continues a release that
+    was killed.
     """
     meant = filters(code, because, operation, queue, older_than, cancelled=cancelled)
     who, why = actor() if operator is None else operator, reason_given(reason, required=not dry_run)

@@ -1,6 +1,6 @@
 """`holdfast registry dispatch | dismantle`: validate a request for a contract, and take a dev collection out of force.
 
-Invariants: `dispatch` changes nothing but the observation that `--observe` keeps; `dismantle` is a dry run unless
+Invariants: `dispatch` writes only the observation that `--observe` stores; `dismantle` is a dry run unless
 --mode is REAL_RUN; a refusal exits with 3.
 """
 
@@ -23,12 +23,16 @@ def dispatch(
     contract: Annotated[str, argument(metavar="CONTRACT", help="Name of the contract: DOT_C1_….")],
     correlation: Annotated[str, word("--correlation", "Id of the request, for its reviewers.", metavar="ID")],
     mode: Annotated[str, word("--mode", "PLAN_ONLY, VERIFY_ONLY or DRY_RUN.", metavar="MODE")] = "PLAN_ONLY",
-    root: Annotated[str | None, word("--root", "Idempotency root; of a DRY_RUN it begins with DRYRUN-NS:.")] = None,
-    manifest: Annotated[Path | None, option("--manifest", metavar="FILE", help="Manifest as the fixture.")] = None,
-    observe: Annotated[bool, option("--observe", help="Keep the answer as evidence, once for its root.")] = False,
+    root: Annotated[
+        str | None, word("--root", "Idempotency root; for a DRY_RUN it must begin with DRYRUN-NS:.")
+    ] = None,
+    manifest: Annotated[
+        Path | None, option("--manifest", metavar="FILE", help="Manifest to use as the fixture.")
+    ] = None,
+    observe: Annotated[bool, option("--observe", help="Store the answer as evidence, once per root.")] = False,
     operator: OperatorWord = None,
 ) -> Answer:
-    """Validate a request for a contract of the registry. It carries nothing out, and refuses REAL_RUN.
+    """Validate a request for a contract of the registry. It executes nothing and refuses REAL_RUN.
 
     The exit code is 3 unless the request is valid.
     """
