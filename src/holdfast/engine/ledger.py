@@ -167,7 +167,7 @@ class Ledger:
     @guarded
     def job(self, job_id: int) -> Job:
         """Return a job's record, or raise JobNotFoundError."""
-        with self.store.reading() as reading:
+        with self.store.glance() as reading:
             return reading.jobs.get(index(job_id))
 
     def receipt(self, job_id: int) -> Receipt[Any]:

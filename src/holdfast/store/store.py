@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import _GeneratorContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, _GeneratorContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -112,6 +112,10 @@ class Store(ABC, Generic[Connection]):
             raise self.translated(error) from error
         finally:
             self.pool.give(connection, sound=sound)
+
+    def glance(self) -> AbstractContextManager[Reading]:
+        """Return a view for reads that need no common snapshot."""
+        return self.reading()
 
     def close(self) -> None:
         """Close every connection that is not in use."""

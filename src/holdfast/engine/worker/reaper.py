@@ -54,7 +54,7 @@ def recover(ledger: Ledger, *, actor: str, delay_s: float = 0.0, limit: int | No
 
 def any_expired(ledger: Ledger, at: datetime) -> tuple[bool, bool]:
     """Return whether a lease was expired at a time, and whether `scheduling.flow` may have jobs to move."""
-    with ledger.store.reading() as reading:
+    with ledger.store.glance() as reading:
         return reading.executions.any_expired(at)
 
 

@@ -371,7 +371,7 @@ class Worker:
         """Return when to look for work: when the next job is due, or None to sleep until woken or until a poll."""
         now = self._ledger.store.now()
         try:
-            with self._ledger.store.reading() as reading:
+            with self._ledger.store.glance() as reading:
                 due_at, behind = reading.jobs.outlook(self._queues)
             if behind:
                 from holdfast.engine.above import catch_up  # noqa: PLC0415 - most ledgers need none of it

@@ -47,7 +47,7 @@ class LongPayloads:
             ids.append(each)
             room -= length
         try:
-            with self._store.reading() as reading:
+            with self._store.glance() as reading:
                 self._read.update(reading.run("payloads_of", rows=encoded(ids)))
         except StoreError as error:
             error.context[PAYLOAD_OF] = job_id
