@@ -61,9 +61,8 @@ class OpenedLedger:
         self, calls: Sequence[Call], transaction: Transaction | None = None, confirmed: Collection[object] = ()
     ) -> list[Submission]:
         """Return what the store records for each call."""
-        if len(self._declared) != len(self.known.handlers) and any(
-            self.known.handlers.get(call.operation) is not None for call in calls
-        ):
+        handlers = self.known.handlers
+        if len(self._declared) != len(handlers) and any(handlers.get(call.operation) for call in calls):
             self.declare_new(transaction)
         self.known.refresh(self.store, calls)
         return [prepare(call, self.known, confirmed) for call in calls]

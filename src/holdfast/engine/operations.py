@@ -303,13 +303,10 @@ def _always(value: Any) -> Callable[[], Any]:
 
 
 def _has_tuple(value: Any) -> bool:
-    """Return whether a dict, list or tuple of builtins is or contains a tuple."""
-    kind = type(value)
-    if kind is tuple:
-        return True
-    for item in value.values() if kind is dict else value:
+    """Return whether a dict or list of builtins contains a tuple, at any depth."""
+    for item in value.values() if type(value) is dict else value:
         kind = type(item)
-        if (kind is dict or kind is list or kind is tuple) and _has_tuple(item):
+        if kind is tuple or ((kind is dict or kind is list) and _has_tuple(item)):
             return True
     return False
 
