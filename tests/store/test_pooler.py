@@ -165,7 +165,7 @@ if PGBOUNCER is not None:  # where it is not installed, the end of the run says 
 def imitated(monkeypatch: pytest.MonkeyPatch) -> None:
     real = session.facts
     monkeypatch.setattr(
-        "holdfast.store.postgres.store.facts", lambda connection: real(connection)._replace(pooled=True)
+        "holdfast.store.postgres.session.facts", lambda connection: real(connection)._replace(pooled=True)
     )
 
 
