@@ -31,6 +31,7 @@ from holdfast.core.machines import (
     StepState,
     SwitchState,
 )
+from holdfast.core.pairing import joint_moves
 
 # -- what a declaration refuses ---------------------------------------------------------------------------------------
 
@@ -432,3 +433,33 @@ def test_digests_are_the_same_in_every_process() -> None:
 
 def test_every_machine_has_a_digest_of_its_own() -> None:
     assert len({machine.digest for machine in MACHINES.values()}) == len(MACHINES)
+
+
+def test_a_job_and_its_attempt_move_together() -> None:
+    resting = {
+        ("cancel", "failed"), ("cancel", "pending"), ("lapse", "pending"), ("quarantine", "failed"),
+        ("quarantine", "pending"), ("release", "quarantined"), ("replay", "failed"), ("retry", "failed"),
+    }  # fmt: skip
+    ended = {
+        (event, "running", source, "abort")
+        for event in ("cancel", "expire", "fail", "give_back", "quarantine", "retry", "revoke")
+        for source in ("IN_PROGRESS", "LEASED")
+    }
+    found = [
+        (move.event, move.job.source if move.job else None)
+        + ((move.execution.source, move.execution.event) if move.execution else ())
+        for move in joint_moves()
+    ]
+    assert sorted(found, key=str) == sorted(
+        [
+            *resting,
+            *ended,
+            ("claim", "pending", None, "begin"),
+            ("claim", "pending", None, "lease"),
+            ("start", None, "LEASED", "start"),
+            ("commit", None, "IN_PROGRESS", "commit"),
+            ("succeed", "running", "COMMITTED", "finish"),
+            ("succeed", "running", "IN_PROGRESS", "complete"),
+        ],
+        key=str,
+    )

@@ -4,8 +4,8 @@ The tests are collected once. For every mutant a forked child exchanges the code
 the tests that call it, until one fails. Only functions are changed: tables and constants of a module are not. The
 children share the PostgreSQL server of the run, which only the files that need it have.
 
-Invariants: the sources are never written; a mutant is caught by a test that passes without it; a mutant that no test
-calls counts as survived; one that does not end counts as caught.
+Invariants: the sources are never written; a mutant is caught by a test that passes without it, in a child too; one that
+no test calls counts as survived; one that does not end counts as caught.
 
 Usage: python -m tests.support.mutate [--only FILE…] [--sample N] [--write PAGE]
 """
@@ -177,6 +177,8 @@ class Plugin:
     def __init__(self, wanted: Sequence[Mutant]) -> None:
         self._wanted = wanted
         self._files = {str(SOURCE / mutant.file) for mutant in wanted}
+        memories = (one for mutant in wanted for one in vars(_module(mutant)).values() if hasattr(one, "__missing__"))
+        self._kept = {id(one): dict(one) for one in memories if isinstance(one, dict)}  # as they are at the start
         self._failed = False
         self.survived: list[Mutant] = []
         self.caught = 0
@@ -187,6 +189,8 @@ class Plugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         called = self._called(session)
+        if self._is_caught(None, session.items):
+            pytest.exit("the tests pass here, and not in a child that changes nothing", returncode=1)
         print(f"{len(session.items)} tests pass without a mutant", flush=True)
         began = time.monotonic()
         for done, mutant in enumerate(self._wanted, 1):
@@ -226,15 +230,16 @@ class Plugin:
                 found[key][item] = time.perf_counter() - began
         return {key: sorted(items, key=items.__getitem__) for key, items in found.items()}
 
-    def _is_caught(self, mutant: Mutant, items: Sequence[pytest.Item]) -> bool:
+    def _is_caught(self, mutant: Mutant | None, items: Sequence[pytest.Item]) -> bool:
+        """Return whether a test fails in a child with the mutant, or with no change at all."""
         child = os.fork()
         if not child:
             os._exit(self._run(mutant, items))
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + (TIMEOUT_S if mutant else 10 * TIMEOUT_S)
         while time.monotonic() < deadline:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
-                if os.waitstatus_to_exitcode(status) == 2:
+                if mutant and os.waitstatus_to_exitcode(status) == 2:
                     pytest.exit(f"{mutant.function} of {mutant.file} is not in the module", returncode=2)
                 return status != 0
             time.sleep(0.005)
@@ -242,24 +247,34 @@ class Plugin:
         os.waitpid(child, 0)
         return True
 
-    def _run(self, mutant: Mutant, items: Sequence[pytest.Item]) -> int:
+    def _run(self, mutant: Mutant | None, items: Sequence[pytest.Item]) -> int:
         null = os.open(os.devnull, os.O_WRONLY)
         for number in range(1, 20):  # pytest prints through copies of its output
             with contextlib.suppress(OSError):
                 if os.isatty(number) or stat.S_ISFIFO(os.fstat(number).st_mode) or number < 3:
                     os.dup2(null, number)
+        changed = mutant is None or self._change(mutant)
+        # After the last test comes any other one, as in the parent: the fixtures of the session are the parent's.
+        last = next((other for other in items[-1].session.items if other.path != items[-1].path), items[0])
+        for item, after in zip(items, [*items[1:], last], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            if self._failed:
+                return 1
+        return 0 if changed else 2  # a function that is not found would survive everything
+
+    def _change(self, mutant: Mutant) -> bool:
+        """Put the mutant in the place of its function; return whether that was found."""
         changed = _live(mutant)
         for function in changed:
             function.__code__ = mutant.code
         for one in list(vars(_module(mutant)).values()):
-            if hasattr(one, "cache_clear"):  # it has the answers of the run without a mutant
+            # It has the answers of the run without a mutant.
+            if hasattr(one, "cache_clear"):
                 one.cache_clear()
-        for item, after in zip(items, [*items[1:], None], strict=True):
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
-            if self._failed:
-                item.session._setupstate.teardown_exact(None)
-                return 1
-        return 0 if changed else 2  # a function that is not found would survive everything
+            elif id(one) in self._kept:
+                one.clear()
+                one.update(self._kept[id(one)])
+        return bool(changed)
 
 
 def section(tried: Sequence[Mutant], survived: Sequence[Mutant]) -> str:
@@ -310,6 +325,7 @@ def _tried(wanted: Sequence[Mutant], marked: str) -> list[Mutant]:
     tests = list(dict.fromkeys(test for file in {one.file: None for one in wanted} for test in TARGETS[file]))
     plugin = Plugin(wanted)
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", marked, "--no-header", "--tb=no"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # the modules are imported before the tests
     if pytest.main([*options, *tests], plugins=[plugin]) not in (0, 1) or plugin.caught + len(plugin.survived) == 0:
         sys.exit("the mutants were not tried")
     return plugin.survived
