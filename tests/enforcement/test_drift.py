@@ -260,10 +260,11 @@ def test_every_dropped_trigger_is_named(ledger: str) -> None:
         )
     client.close()
     assert len(rows) > 30
-    for name, drop, create in rows:
-        tamper(ledger, drop)
-        assert drift_of(ledger) == [name]
-        tamper(ledger, create)
+    for start in range(0, len(rows), 10):
+        dropped = rows[start : start + 10]
+        tamper(ledger, *(drop for _, drop, _ in dropped))
+        assert sorted(drift_of(ledger)) == sorted(name for name, _, _ in dropped)
+        tamper(ledger, *(create for *_, create in dropped))
     assert drift_of(ledger) == []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.cli.documents import DEPTH_MAX, DOCUMENT, FILE_BYTES_MAX, load_tree, parse_tree, write_tree, yaml_text
@@ -342,7 +342,6 @@ PIECES = [line + "\n" for line in (SPEC + SMALL).splitlines()] + [
 ]  # fmt: skip
 
 
-@settings(max_examples=300)
 @given(st.binary(max_size=400), KINDS)
 @example(b"!<%FF> a", "")
 @example(b'"\\UFFFFFFFF"', "")
@@ -353,13 +352,11 @@ def test_any_bytes_are_taken_or_refused(data: bytes, kind: str) -> None:
     taken_or_refused(data, kind)
 
 
-@settings(max_examples=300)
 @given(st.lists(st.sampled_from(PIECES), max_size=40), KINDS)
 def test_pieces_of_specs_in_any_order_are_taken_or_refused(pieces: list[str], kind: str) -> None:
     taken_or_refused("".join(pieces).encode(), kind)
 
 
-@settings(max_examples=300)
 @given(st.data())
 def test_a_spec_with_a_few_bytes_changed_is_taken_or_refused(data: st.DataObject) -> None:
     as_yaml = data.draw(st.booleans())
@@ -434,7 +431,6 @@ def test_a_text_with_breaks_in_it_reads_back_the_same(text: str) -> None:
 
 @pytest.mark.req("K-54")
 @pytest.mark.parametrize("spec", [HOLDFAST_SPEC, NODD_SPEC], ids=lambda spec: spec.api_version)
-@settings(max_examples=100)
 @given(made=SELECTIONS)
 def test_a_selection_that_is_written_reads_back_the_same(made: Selection, spec: SpecFormat) -> None:
     selection = made if spec is HOLDFAST_SPEC else identified_by_wal_id(made)

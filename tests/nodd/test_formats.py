@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import eccodes
 import h5py
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.nodd import samples
@@ -213,7 +213,6 @@ def test_a_compression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     st.binary(max_size=300),
     st.sampled_from([b"", b"GRIB\0\0\0\2", hdf5.SIGNATURE, b"AR2V0006.001", b"\x1f\x8b\x08", HEADING]),
 )
-@settings(max_examples=400)
 def test_any_bytes_are_read_or_reported_as_damaged(data: bytes, start: bytes) -> None:
     for reader in (
         lambda read, size: list(grib2.messages(read, size)),
@@ -229,7 +228,6 @@ def test_any_bytes_are_read_or_reported_as_damaged(data: bytes, start: bytes) ->
 
 
 @given(st.integers(0, 178), st.integers(0, 255))
-@settings(max_examples=400)
 def test_a_changed_byte_of_a_message_is_read_or_reported_as_damaged(at: int, value: int) -> None:
     data = bytearray(samples.grib2(REFERENCE))
     data[at] = value
