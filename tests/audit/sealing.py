@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from holdfast.core.seals import Seal
-from holdfast.store import Store, Submission, connect
+from holdfast.store import Store, Submission
 from holdfast.store.reinstall import rewrite_enforcement
-from tests.audit.knife import drop_triggers
+from tests.audit.knife import without_triggers
 from tests.enforcement.raw import Client
 
 COLUMNS = (
@@ -114,12 +114,10 @@ def write_epoch(store: Store[Any], epoch: str) -> None:
 def guards_off(url: str) -> Iterator[Client]:
     """Yield a raw client while the ledger has no triggers; afterwards it has all of them again."""
     client = Client(url)
-    drop_triggers(client)
-    yield client
+    with without_triggers(client):
+        yield client
     client.commit()
     client.close()
-    with connect(url) as store, store.transaction() as transaction:
-        rewrite_enforcement(store, transaction)
 
 
 def rewrite_all(client: Client, *, links_only: bool = False) -> None:

@@ -26,7 +26,7 @@ from holdfast.governance import grants
 from holdfast.governance.grants import Identity
 from holdfast.governance.registry.registry import BUILD, build, request_build
 from holdfast.store import Store, open_store
-from holdfast.store.reinstall import rewrite_enforcement
+from tests.audit.knife import without_triggers
 from tests.enforcement.raw import Client
 from tests.governance.granting import approve_in_prod
 from tests.support.ledgers import new_store
@@ -305,23 +305,15 @@ def retire(store: Store[Any], code: str, version: str = "1.0.0") -> None:
 
 
 def unguarded(store: Store[Any], *statements: str) -> None:
-    """Carry out statements with the guards of values off; then they are as they were."""
+    """Carry out statements with the guards off; then they are as they were."""
     client = Client(store.url)
     try:
-        if client.dialect == "sqlite":
-            for name in triggers(client):
-                client.run(f"DROP TRIGGER {name}")
-        else:
-            client.run("ALTER TABLE holdfast_values DISABLE TRIGGER USER")
-        for statement in statements:
-            client.run(statement)
+        with without_triggers(client):
+            for statement in statements:
+                client.run(statement)
         client.commit()
     finally:
         client.close()
-    if store.dialect == "postgres":
-        by_hand(store.url, "ALTER TABLE holdfast_values ENABLE TRIGGER USER")
-    with store.transaction() as transaction:
-        rewrite_enforcement(store, transaction)
 
 
 def triggers(client: Client) -> list[str]:

@@ -16,9 +16,9 @@ from holdfast.core.errors import AuthorityError
 from holdfast.core.governed import Grant
 from holdfast.governance.approval import revoke_approver
 from holdfast.governance.grants import Identity, approve, verdict_on
-from holdfast.store import Store, connect
+from holdfast.store import Store
 from holdfast.store.enforcement import Refusal
-from holdfast.store.reinstall import rewrite_enforcement
+from tests.audit.knife import without_triggers
 from tests.enforcement.raw import DOOR, SHUT, Client
 from tests.governance.granting import People, act, contents, requested, wanted
 from tests.support.ledgers import new_store
@@ -54,14 +54,9 @@ class Forger:
 
     @contextmanager
     def unguarded(self) -> Iterator[Client]:
-        """Yield a shell in which the triggers that keep the columns of a grant are gone; afterwards they are back."""
-        with self.shell() as client:
-            on, move = ("", "move") if client.dialect == "sqlite" else (" ON holdfast_grants", "moved")
-            for name in ("once", move):
-                client.run(f"DROP TRIGGER holdfast_grants_{name}{on}")
+        """Yield a shell without the triggers that keep the columns of a grant; afterwards they are back."""
+        with self.shell() as client, without_triggers(client):
             yield client
-        with connect(self.store.url) as store, store.transaction() as transaction:
-            rewrite_enforcement(store, transaction)
 
     def activate(self, **columns: object) -> None:
         """Turn the draft into an active grant, by a move that the triggers find nothing wrong with."""

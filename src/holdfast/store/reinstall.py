@@ -21,9 +21,14 @@ def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes:
     for statement in statements:
         store.execute(connection, statement)
     if not indexes:
-        for table, _, greatest in behind(transaction):
-            store.upkeep.begin_numbers(connection, table)
-            transaction.run("advance_sequence", table=table, value=greatest)
+        advance_sequences(store, transaction)
+
+
+def advance_sequences(store: Store[Any], transaction: Transaction) -> None:
+    """Advance each sequence that is behind to the greatest id of its table."""
+    for table, _, greatest in behind(transaction):
+        store.upkeep.begin_numbers(transaction.connection, table)
+        transaction.run("advance_sequence", table=table, value=greatest)
 
 
 def rewritten(store: Store[Any], connection: Any, epoch: int) -> list[str]:
