@@ -84,7 +84,6 @@ class Span(Protocol):
 
     def set(self, name: str, value: str) -> None:
         """Set an attribute."""
-        ...
 
 
 class Sink(Protocol):
@@ -92,16 +91,12 @@ class Sink(Protocol):
 
     def add(self, name: str, n: int = 1, /, **labels: str) -> None:
         """Add to a counter."""
-        ...
 
     def record(self, name: str, value: float, /, **labels: str) -> None:
         """Add a value to a histogram."""
-        ...
 
     def observe(self, name: str, look: Callable[[], Iterable[tuple[float, Mapping[str, str]]]], /) -> None:
         """Register a function that returns the values of a gauge."""
-        ...
 
     def span(self, name: str, attributes: Mapping[str, str]) -> AbstractContextManager[Span]:
         """Open a span, as a child of the one that is open in this thread."""
-        ...

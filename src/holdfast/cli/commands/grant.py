@@ -36,6 +36,7 @@ grant.add_command(approvers, "approvers")
 
 STYLES = {"draft": "cyan", "active": "green", "consumed": "dim", "revoked": "red", "expired": "yellow"}
 PAGE_MAX = 1000
+SCOPE = ("environment", "executor", "actions", "plan", "manifest", "rollback_plan")
 ID = Annotated[int, argument(metavar="ID", min=1, max=ID_MAX, help="Id of the grant.")]
 RollbackPlan = Annotated[str, word("--rollback-plan", "How to undo the action.", metavar="TEXT")]
 Executor = Annotated[str, word("--executor", "Name of the person who will act.")]
@@ -294,7 +295,7 @@ def _print_grant(found: Grant, journal: list[JournalRow], now: datetime) -> None
 
 
 def _words(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _state(found: Grant, now: datetime) -> Any:
@@ -316,12 +317,7 @@ def _value(found: Grant, now: datetime) -> dict[str, object]:
         "version": found.version,
         "action": found.action,
         "target": found.target,
-        "environment": scope.environment if scope else None,
-        "executor": scope.executor if scope else None,
-        "actions": list(scope.actions) if scope else None,
-        "plan": scope.plan if scope else None,
-        "manifest": scope.manifest if scope else None,
-        "rollback_plan": scope.rollback_plan if scope else None,
+        **{name: getattr(scope, name, None) for name in SCOPE},
         "requested_by": found.requested_by,
         "approved_by": found.approved_by,
         "approved_via": approval_method(found),

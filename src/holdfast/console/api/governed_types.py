@@ -70,17 +70,9 @@ class GrantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, grant: Grant, now: datetime) -> GrantAnswer:
         """Return a grant as the API shows it; one past its time is expired."""
         scope = scope_of(grant)
-        named = ("grant_id", "version", "action", "target", "requested_by", "approved_by", "consumed_by", "reason",
-                 "expires_at", "created_at", "updated_at")  # fmt: skip
-        return cls(
-            **{name: getattr(grant, name) for name in named},
-            state=str(effective_state(grant, now)),
-            executor=scope.executor if scope else None,
-            plan=scope.plan if scope else None,
-            manifest=scope.manifest if scope else None,
-            rollback_plan=scope.rollback_plan if scope else None,
-            approved_via=approval_method(grant),
-        )
+        permitted = {name: getattr(scope, name, None) for name in ("executor", "plan", "manifest", "rollback_plan")}
+        shown = {"state": str(effective_state(grant, now)), "approved_via": approval_method(grant)}
+        return answer_of({**msgspec.structs.asdict(grant), **permitted, **shown}, cls)
 
 
 class GrantsAnswer(msgspec.Struct, frozen=True, kw_only=True):

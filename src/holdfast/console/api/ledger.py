@@ -5,6 +5,7 @@ Invariants: counts are read, never counted over jobs; a token that is limited se
 
 from __future__ import annotations
 
+import msgspec
 from litestar import Controller, Response, get
 from litestar.openapi import ResponseSpec
 from litestar.params import JSONBody
@@ -137,18 +138,8 @@ class LedgerRoutes(Controller):
         now = here.store.now()
         with here.store.reading() as reading:
             found, held = alive_workers(reading, now), reading.lists.held_by_owner(now)
-        return [
-            WorkerAnswer(
-                worker_id=one.worker_id,
-                queues=one.queues,
-                operations=one.operations,
-                concurrency=one.concurrency,
-                held=held.get(one.worker_id, 0),
-                started_at=one.started_at,
-                seen_at=one.seen_at,
-            )
-            for one in found
-        ]
+        rows = [{**msgspec.structs.asdict(one), "held": held.get(one.worker_id, 0)} for one in found]
+        return answer_of(rows, list[WorkerAnswer])
 
     @reads("/stats", summary="Count jobs")
     def stats(self, here: Here) -> StatsAnswer:

@@ -258,22 +258,14 @@ class ScheduleAnswer(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, found: Scheduled, last: LastTick | None, now: datetime) -> ScheduleAnswer:
         schedule = found.schedule
-        return cls(
-            name=found.name,
-            when=schedule.when,
-            tz=schedule.tz,
-            operation=schedule.operation,
-            queue=schedule.queue,
-            missed=schedule.missed,
-            overlap=schedule.overlap,
-            paused=schedule.paused,
-            next_at=None if schedule.paused else schedule.times.next_after(now),
-            last_at=last.tick_at if last else None,
-            last_job_id=last.job_id if last else None,
-            last_job_state=last.state if last else None,
-            set_by=found.setting.actor,
-            reason=found.setting.reason,
-        )
+        ticks = {
+            "next_at": None if schedule.paused else schedule.times.next_after(now),
+            "last_at": last.tick_at if last else None,
+            "last_job_id": last.job_id if last else None,
+            "last_job_state": last.state if last else None,
+        }
+        setting = {"name": found.name, "set_by": found.setting.actor, "reason": found.setting.reason}
+        return answer_of({**msgspec.structs.asdict(schedule), **ticks, **setting}, cls)
 
 
 class SwitchAnswer(msgspec.Struct, frozen=True, kw_only=True):

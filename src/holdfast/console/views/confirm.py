@@ -7,6 +7,7 @@ made meanwhile is refused; it acts only when its form is posted.
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import msgspec
 
@@ -75,43 +76,24 @@ def confirm_job(reading: Reading, job_id: int, act: str) -> Confirmation:
     return makers[act](job)
 
 
-def _of_job(
-    job: Job,
-    act: str,
-    *,
-    title: str,
-    says: str,
-    button: str,
-    facts: tuple[str, ...] = (),
-    tone: str = "go",
-    fields: tuple[Field, ...] = (REASON,),
-    also: tuple[tuple[str, str], ...] = (),
-    command: str = "",
-) -> Confirmation:
+def _of_job(job: Job, act: str) -> dict[str, Any]:
+    """Return the fields that the confirmations of all acts on a job share."""
     page = f"/jobs/{job.job_id}"
-    return Confirmation(
-        title=title,
-        subject=f"Job {job.job_id} ({job.operation})",
-        says=says,
-        facts=facts,
-        action=f"{page}/{act}",
-        back=page,
-        button=button,
-        tone=tone,
-        hidden=(("version", str(job.version)), *also),
-        fields=fields,
-        governed=act == "release",
-        command=command or f"holdfast {act} {job.job_id} --reason TEXT",
-    )
+    return {
+        "subject": f"Job {job.job_id} ({job.operation})",
+        "action": f"{page}/{act}",
+        "back": page,
+        "hidden": (("version", str(job.version)),),
+        "command": f"holdfast {act} {job.job_id} --reason TEXT",
+    }
 
 
 def _retry(job: Job) -> Confirmation:
     can_retry = job.state is JobState.FAILED and job.may_replay
     _require(job, can_retry, "; only a failed job with attempts left can be retried.")
     left = job.max_attempts + job.replay_attempts - job.spent
-    return _of_job(
-        job,
-        "retry",
+    return Confirmation(
+        **_of_job(job, "retry"),
         title=f"Retry job {job.job_id}",
         says="It becomes pending and runs as soon as a worker is free.",
         facts=(
@@ -130,7 +112,8 @@ def _cancel(job: Job) -> Confirmation:
         if running
         else "It goes to quarantine; only a release brings it back."
     )
-    return _of_job(job, "cancel", title=f"Cancel job {job.job_id}", says=says, button="Cancel the job", tone="bad")
+    title = f"Cancel job {job.job_id}"
+    return Confirmation(**_of_job(job, "cancel"), title=title, says=says, button="Cancel the job", tone="bad")
 
 
 def _quarantine(job: Job) -> Confirmation:
@@ -138,23 +121,20 @@ def _quarantine(job: Job) -> Confirmation:
     _require(job, can_wait, "; only a pending or failed job can be quarantined.")
     codes = tuple(sorted(str(one) for one in Reason if one != Reason.CANCELLED))
     code = Field(name="code", label="Code", kind="select", options=codes, value=codes[0])
-    return _of_job(
-        job,
-        "quarantine",
+    return Confirmation(
+        **_of_job(job, "quarantine") | {"command": f"holdfast quarantine add {job.job_id} CODE --reason TEXT"},
         title=f"Quarantine job {job.job_id}",
         says="It does not run until it is released.",
         button="Quarantine the job",
         tone="bad",
         fields=(code, REASON),
-        command=f"holdfast quarantine add {job.job_id} CODE --reason TEXT",
     )
 
 
 def _revoke(job: Job) -> Confirmation:
     _require(job, job.state is JobState.RUNNING, "; it holds no lease.")
-    return _of_job(
-        job,
-        "revoke",
+    return Confirmation(
+        **_of_job(job, "revoke"),
         title=f"End the attempt of job {job.job_id}",
         says="The lease is taken from its worker, which can no longer write anything for the job. The attempt counts.",
         button="End the attempt",
@@ -171,15 +151,16 @@ def _release(reading: Reading, job: Job) -> Confirmation:
     if made is not None:
         return made
     grant = active_grant(reading, Act.RELEASE, target)
-    return _of_job(
-        job,
-        "release",
+    shared = _of_job(job, "release")
+    shared["hidden"] += grant_field(grant)
+    shared["command"] = f"holdfast quarantine release {job.job_id} --reason TEXT"
+    return Confirmation(
+        **shared,
         title=f"Release job {job.job_id}",
         says="It becomes pending and runs again.",
         facts=(under(grant),),
         button="Release the job",
-        also=grant_field(grant),
-        command=f"holdfast quarantine release {job.job_id} --reason TEXT",
+        governed=True,
     )
 
 
