@@ -37,11 +37,7 @@ def list_(
 
 @batches.subcommand()
 @command(Location.open)
-def show(
-    store: Store[Any],
-    *,
-    batch_id: Annotated[int, argument(metavar="BATCH", help="Id of the batch.")],
-) -> Answer:
+def show(store: Store[Any], *, batch_id: Annotated[int, argument(metavar="BATCH", help="Id of the batch.")]) -> Answer:
     """Show the progress of a batch, the job that follows it, and the jobs that have not succeeded."""
     with store.reading() as reading:
         batch = reading.flow.batch(batch_id)

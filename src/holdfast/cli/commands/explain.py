@@ -18,12 +18,7 @@ VERDICTS = {
 
 
 @command(Location.open)
-def explain(
-    store: Store[Any],
-    *,
-    name: JobName,
-    client: KeyClient = None,
-) -> Answer:
+def explain(store: Store[Any], *, name: JobName, client: KeyClient = None) -> Answer:
     """Explain why a job is not running, and print the next command.
 
     The most important reason comes first. Each reason has a command and, in the JSON, its evidence.

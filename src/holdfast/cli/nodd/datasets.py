@@ -113,13 +113,7 @@ def publish(
 
 
 @command(Location.unopened)
-def pause(
-    location: Location,
-    *,
-    dataset: DatasetName,
-    reason: RequiredReason,
-    own: Own = None,
-) -> Answer:
+def pause(location: Location, *, dataset: DatasetName, reason: RequiredReason, own: Own = None) -> Answer:
     """Pause a dataset and its replay; notices are still admitted."""
     name = dataset_named(with_own(own), dataset).name
     with prepared(location) as store, store.transaction() as transaction:

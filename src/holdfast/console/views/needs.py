@@ -16,6 +16,7 @@ from holdfast.console.views.activity import RETRY_MINUTES, Activity, Alike
 from holdfast.console.views.failures import Group
 from holdfast.console.views.jobs import JobQuery
 from holdfast.console.views.links import job_list, path, replay_draft
+from holdfast.console.views.next_steps import NextStep
 from holdfast.console.views.queues import Fleet, QueueRow, QueueStatus
 from holdfast.console.views.words import clock, number
 from holdfast.core.governed import Grant, ProcedureRun
@@ -47,14 +48,6 @@ class Weight(IntEnum):
     SLOW = 4
 
 
-class Link(msgspec.Struct, frozen=True):
-    """A link with its words; a governed one leads to an act that needs a grant."""
-
-    words: str
-    href: str
-    governed: bool = False
-
-
 class Need(msgspec.Struct, frozen=True, kw_only=True):
     """Something that needs attention: what, the cause, and where to go."""
 
@@ -64,7 +57,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     detail: str = ""
     mono: str = ""
-    links: tuple[Link, ...] = ()
+    links: tuple[NextStep, ...] = ()
 
     @property
     def tone(self) -> str:
@@ -111,7 +104,10 @@ def _of_queues(queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
                 text=f"{due} {'job is' if row.due == 1 else 'jobs are'} due.{waited}",
                 detail=f"{seen} Nothing is lost: the jobs wait. Start one:",
                 mono=f"holdfast worker MODULE:LEDGER --queue {shlex.quote(row.name)}",
-                links=(Link("Workers", path("/workers", queue=row.name)), Link("Queue", path("/queues", row.name))),
+                links=(
+                    NextStep("Workers", path("/workers", queue=row.name)),
+                    NextStep("Queue", path("/queues", row.name)),
+                ),
             )
         elif row.status is QueueStatus.PAUSED and row.pause is not None:
             yield Need(
@@ -121,7 +117,7 @@ def _of_queues(queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
                 text=f"by {row.pause.by}, {age(row.pause.at, fleet.now)}: “{row.pause.reason}”",
                 detail=f"{counted(row.counts[JobState.PENDING], 'job waits', 'jobs wait')} in it."
                 " Running jobs continue.",
-                links=(Link("Resume…", path("/queues", row.name, "resume"), governed=True),),
+                links=(NextStep("Resume…", path("/queues", row.name, "resume"), governed=True),),
             )
         elif row.status is QueueStatus.FULL and row.oldest_s is not None and row.oldest_s > LATE_S:
             yield Need(
@@ -130,7 +126,7 @@ def _of_queues(queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
                 title=f"{row.name} falls behind.",
                 text=f"All {row.slots} slots are taken and {due} jobs are due.{waited}",
                 detail=f"It does {row.rate:.0f} jobs a minute. More workers or slots would help.",
-                links=(Link("Queue", path("/queues", row.name)),),
+                links=(NextStep("Queue", path("/queues", row.name)),),
             )
 
 
@@ -144,7 +140,7 @@ def _of_leases(lost: dict[str, datetime], fleet: Fleet) -> Iterator[Need]:
             text="Their jobs stay running until a worker starts.",
             detail="They can be recovered now. Held by",
             mono=owners,
-            links=(Link("Recover…", "/recover"), Link("Workers", "/workers")),
+            links=(NextStep("Recover…", "/recover"), NextStep("Workers", "/workers")),
         )
 
 
@@ -159,7 +155,7 @@ def _of_gone(reading: Reading, fleet: Fleet) -> Iterator[Need]:
         own = [one for one in held if one.owner == owner]
         what = "was lost" if gone[owner].stopped_at is None else "has stopped"
         ends = f"Its last lease expires {age(max(one.lease_expires_at for one in own), fleet.now)}"
-        jobs = Link("Its jobs", path("/workers", queue=own[0].queue))
+        jobs = NextStep("Its jobs", path("/workers", queue=own[0].queue))
         yield Need(
             weight=Weight.STOPPED,
             code="worker_gone",
@@ -168,8 +164,8 @@ def _of_gone(reading: Reading, fleet: Fleet) -> Iterator[Need]:
             detail="If its process is gone, end the attempt now. Worker:",
             mono=owner,
             links=(
-                Link("End the attempt…", path("/jobs", str(own[0].job_id), "revoke")) if len(own) == 1 else jobs,
-                Link("Workers", "/workers"),
+                NextStep("End the attempt…", path("/jobs", str(own[0].job_id), "revoke")) if len(own) == 1 else jobs,
+                NextStep("Workers", "/workers"),
             ),
         )
 
@@ -188,8 +184,8 @@ def _of_groups(groups: Sequence[Group], now: datetime) -> Iterator[Need]:
             detail=group.pattern,
             mono=group.code,
             links=(
-                Link("Look at the group", path("/failures", group.hash)),
-                Link("Prepare a replay", replay_draft(operation=group.operation, code=group.code)),
+                NextStep("Look at the group", path("/failures", group.hash)),
+                NextStep("Prepare a replay", replay_draft(operation=group.operation, code=group.code)),
             ),
         )
 
@@ -201,7 +197,7 @@ def _of_taken_out(reading: Reading, taken_out: Sequence[Alike], fleet: Fleet) ->
             continue  # they were released or replayed since
         many, n = one.n >= MANY, min(one.n, there)
         jobs = job_list(operation=one.operation, code=one.code, state=JobState.QUARANTINED)
-        off = Link("Switch it off…", path("/switches", OPERATION + one.operation, "throw"))
+        off = NextStep("Switch it off…", path("/switches", OPERATION + one.operation, "throw"))
         yield Need(
             weight=Weight.FAILING if many else Weight.DECISION,
             code="taken_out",
@@ -211,7 +207,7 @@ def _of_taken_out(reading: Reading, taken_out: Sequence[Alike], fleet: Fleet) ->
             detail=f"{_sample(reading, one, fleet.now)} Mend the cause, then release"
             f" {'it' if n == 1 else 'them all from the list'}.",
             mono=one.code,
-            links=(Link("Show the jobs" if n > 1 else "Show the job", jobs), *((off,) if many else ())),
+            links=(NextStep("Show the jobs" if n > 1 else "Show the job", jobs), *((off,) if many else ())),
         )
 
 
@@ -236,9 +232,9 @@ def _of_retries(retries: Sequence[Alike], fleet: Fleet) -> Iterator[Need]:
             detail="Its jobs run again until their attempts are used. If the cause lasts, stop it for now.",
             mono=one.code,
             links=(
-                Link("Show the jobs", job_list(operation=one.operation, code=one.code, state=JobState.PENDING)),
-                *(Link(f"Pause {queue}…", path("/queues", queue, "pause")) for queue in one.queues[:2]),
-                Link("Switch it off…", path("/switches", OPERATION + one.operation, "throw")),
+                NextStep("Show the jobs", job_list(operation=one.operation, code=one.code, state=JobState.PENDING)),
+                *(NextStep(f"Pause {queue}…", path("/queues", queue, "pause")) for queue in one.queues[:2]),
+                NextStep("Switch it off…", path("/switches", OPERATION + one.operation, "throw")),
             ),
         )
 
@@ -254,8 +250,8 @@ def _of_switches(fleet: Fleet) -> Iterator[Need]:
             text=f"by {switch.thrown_by}, {age(switch.created_at, fleet.now)}: “{switch.reason}”",
             detail=f"{counted(held, 'pending job stays', 'pending jobs stay')} as they are." if stops else "",
             links=(
-                *((Link("Show the jobs", job_list(operation=stops, state=JobState.PENDING)),) if stops else ()),
-                Link("Lift…", path("/switches", name, "lift"), governed=True),
+                *((NextStep("Show the jobs", job_list(operation=stops, state=JobState.PENDING)),) if stops else ()),
+                NextStep("Lift…", path("/switches", name, "lift"), governed=True),
             ),
         )
 
@@ -270,7 +266,7 @@ def _of_grants(drafts: Sequence[Grant], now: datetime) -> Iterator[Need]:
             title=f"{counted(len(drafts), 'grant waits', 'grants wait')} for an approver.",
             text=f"The first expires {age(first, now)}.",
             detail=shown,
-            links=(Link("Grants", "/grants"),),
+            links=(NextStep("Grants", "/grants"),),
         )
 
 
@@ -282,7 +278,7 @@ def _of_stopped(runs: Sequence[ProcedureRun]) -> Iterator[Need]:
             title=f"Replay {run.idempotency_root} has stopped:",
             text=f"{run.stop_state or 'no reason given'}. It can be continued after its last batch.",
             detail=run.failure or "",
-            links=(Link("Replay", path("/replays", run.idempotency_root)),),
+            links=(NextStep("Replay", path("/replays", run.idempotency_root)),),
         )
 
 
@@ -299,7 +295,7 @@ def _of_schedules(reading: Reading, now: datetime) -> Iterator[Need]:
                 title=f"The schedule {one.name} is late.",
                 text=f"Its tick of {clock(missed, now, parts='minutes')} has not fired ({age(missed, now)}).",
                 detail="A running worker fires ticks; see whether one runs.",
-                links=(Link("Schedules", "/schedules"), Link("Workers", "/workers")),
+                links=(NextStep("Schedules", "/schedules"), NextStep("Workers", "/workers")),
             )
 
 
@@ -315,5 +311,5 @@ def _of_seals(reading: Reading, now: datetime) -> Iterator[Need]:
         text=f"The last seal, {seal.seal_id}, was made at {clock(at, now)} ({age(at, now)}).",
         detail="A running worker seals every minute. To seal now:",
         mono="holdfast audit head",
-        links=(Link("Checks", "/checks"),),
+        links=(NextStep("Checks", "/checks"),),
     )
