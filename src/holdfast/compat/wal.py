@@ -17,19 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.compat.wal_entries import (
-    Apply,
-    Boundary,
-    Data,
-    Key,
-    WalEntry,
-    cutoff_of,
-    entry_of,
-    key_text,
-    operation_of,
-    payload_of,
-    require_client,
-)
+from holdfast.compat import wal_entries
+from holdfast.compat.wal_entries import Apply, Boundary, Data, Key, WalEntry
 from holdfast.compat.wal_gate import AppendTask, Gate, RecoveryLease, recovery_of, refusal, require_no_recovery
 from holdfast.compat.wal_moves import ENDED, PENDING, Busy, EntryMover
 from holdfast.core.commands import Fail, GiveBack
@@ -104,11 +93,11 @@ class Wal(EntryMover):
         The same key with another operation or other data raises IdempotencyConflictError. An entry that is not new may
         have ended: `get` returns its status, and its result unless that has expired.
         """
-        return self._append(client, key_text(key), operation, data)
+        return self._append(client, wal_entries.key_text(key), operation, data)
 
     def _append(self, client: str, key: str | None, operation: str, data: Data) -> tuple[int, bool]:
-        require_client(client)
-        name, payload = self._operation(operation_of(operation)), payload_of(data)
+        wal_entries.require_client(client)
+        name, payload = self._operation(wal_entries.operation_of(operation)), wal_entries.payload_of(data)
         with self._gate.passing():
             self._store()
             call = Call(operation=name, payload=payload, client=client, key=key)
@@ -155,27 +144,27 @@ class Wal(EntryMover):
                 elif isinstance(held, Busy):
                     raise _unavailable(entry_id, held)
                 if held.state in ENDED:
-                    return entry_of(held)
+                    return wal_entries.entry_of(held)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def get(self, entry_id: int) -> WalEntry:
         """Return an entry, or raise JobNotFoundError."""
         with self._store().reading() as reading:
-            return entry_of(self._job(reading, entry_id))
+            return wal_entries.entry_of(self._job(reading, entry_id))
 
     def find_by_idempotency_key(self, client: str, key: Key) -> WalEntry | None:
         """Return the entry that a client appended under a key, if there is one."""
-        require_client(client)
-        pair = client, key_text(key)
+        wal_entries.require_client(client)
+        pair = client, wal_entries.key_text(key)
         with self._store().reading() as reading:
             job = reading.jobs.by_key([pair]).get(pair)
-        return entry_of(job) if job is not None and job.queue == self.queue else None
+        return wal_entries.entry_of(job) if job is not None and job.queue == self.queue else None
 
     def pending_entries(self) -> list[WalEntry]:
         """Return the entries that have not ended, in the order of their ids."""
         with self._store().reading() as reading:
-            return [entry_of(job) for job in reading.jobs.get_many(self._pending_ids(reading))]
+            return [wal_entries.entry_of(job) for job in reading.jobs.get_many(self._pending_ids(reading))]
 
     def pending_count(self) -> int:
         """Return how many entries have not ended; log a warning when the number reaches a thousand."""
@@ -262,7 +251,7 @@ class Wal(EntryMover):
         """
         with self._gate.passing():
             store = self._store()
-            cutoff, last, dropped = cutoff_of(older_than, store.now()), 0, 0
+            cutoff, last, dropped = wal_entries.cutoff_of(older_than, store.now()), 0, 0
             while True:
                 with store.reading() as reading:
                     lease = recovery_of(reading, self.queue)
@@ -297,11 +286,11 @@ class Wal(EntryMover):
                     raise _unavailable(entry_id, held)
                 time.sleep(WAIT_S)
             elif held.state in ENDED:
-                return entry_of(held)
+                return wal_entries.entry_of(held)
 
     def _tried(self, attempt: Attempt, apply: Apply, *, final: bool) -> Job:
         """Make one attempt at a claimed entry, and return its job afterwards."""
-        entry, boundary = entry_of(attempt.job), Boundary()
+        entry, boundary = wal_entries.entry_of(attempt.job), Boundary()
         try:
             result = payload_text(apply(entry, boundary))
             followups = self._ledger.followups(attempt, boundary.calls)
@@ -345,7 +334,7 @@ def _ended_as(wanted: EntryStatus, entry_id: int, outcome: Job | Busy) -> WalEnt
     """Return an entry that has ended with the wanted status, or raise the reason why not."""
     if isinstance(outcome, Busy):
         raise _unavailable(entry_id, outcome)
-    entry = entry_of(outcome)
+    entry = wal_entries.entry_of(outcome)
     if entry.status is not wanted:
         raise InvalidStateTransitionError(
             f"Invalid transition: {entry.status} → {wanted}",

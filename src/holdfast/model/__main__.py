@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.model.catalogue import RUNS, Outcome, Run
+from holdfast.model.catalogue import RUNS, Run
 from holdfast.model.guards import KEEPS
 from holdfast.model.simulation import Broken, simulate
 
@@ -82,8 +82,8 @@ def page() -> str:
         else:
             flawed.append(f"| {run.name} | {expected.fault} | {expected.steps or ''} | {expected.generated:,} |")
     tables = (sound, _judged(), flawed, _guards())
-    parts = (f"{text}{_lines(lines)}" for text, lines in zip((HEAD, JUDGED, FLAWS, GUARDS), tables, strict=True))
-    return "".join(parts) + SIMULATION
+    parts = (text + "\n".join(lines) for text, lines in zip((HEAD, JUDGED, FLAWS, GUARDS), tables, strict=True))
+    return "\n".join((*parts, SIMULATION))
 
 
 def _guards() -> list[str]:
@@ -101,10 +101,6 @@ def _judged() -> list[str]:
                 dict.fromkeys(run.model().invariants)
             )
     return [f"- {kind}: {', '.join(invariants)}" for kind, invariants in names.items()]
-
-
-def _lines(lines: list[str]) -> str:
-    return "\n".join(lines) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -131,10 +127,9 @@ def _explored(run: Run) -> bool:
     began = time.perf_counter()
     outcome = run.outcome()
     seconds = time.perf_counter() - began
+    wanted = "nothing breaks" if run.expected.sound else f"breaks {run.expected.fault!r}"
     result = "as expected" if outcome == run.expected else f"NOT AS EXPECTED: {outcome}"
-    sys.stdout.write(
-        f"{run.name:<58} {outcome.generated:>11,} {seconds:>7.1f} s  {_expectation(run.expected)}: {result}\n"
-    )
+    sys.stdout.write(f"{run.name:<58} {outcome.generated:>11,} {seconds:>7.1f} s  {wanted}: {result}\n")
     sys.stdout.flush()
     return outcome == run.expected
 
@@ -150,10 +145,6 @@ def _simulated(seeds: Sequence[int], *, story: bool) -> None:
     if story:
         sys.stdout.write("".join(f"{line}\n" for line in report.story))
     sys.stdout.write(f"{len(seeds)} seeds, {report.crashes.total()} crashes: every promise was kept\n")
-
-
-def _expectation(expected: Outcome) -> str:
-    return "nothing breaks" if expected.sound else f"breaks {expected.fault!r}"
 
 
 if __name__ == "__main__":

@@ -18,18 +18,7 @@ from holdfast.core import commands, governed
 from holdfast.core.decide import REPLAY_REASONS, Answer, Move, decide, step_of
 from holdfast.core.governed import RegistryValue, Switch
 from holdfast.core.machine import Machine
-from holdfast.core.machines import (
-    EXECUTION,
-    GRANT,
-    JOB,
-    OPEN,
-    SWITCH,
-    VALUE,
-    GrantState,
-    JobState,
-    SwitchState,
-    ValueState,
-)
+from holdfast.core.machines import EXECUTION, GRANT, JOB, OPEN, SWITCH, VALUE, GrantState, JobState
 from holdfast.model import rules
 from holdfast.model.checker import Model
 from holdfast.model.rules import Budget, Paper, Try, Work, at, grant_of, judged, moved, stamped, tried, with_at
@@ -360,10 +349,10 @@ def _used(state: GovernedRows) -> Iterator[GovernedRows]:
 def _governed(state: GovernedRows, grant_id: int | None) -> Iterator[tuple[str, GovernedRows]]:
     """Yield what an operator can do under a grant that the same write consumes, or without a grant."""
     if state.switch is not None:
-        switch = rules.record_of(Switch, switch_id=1, name="replay", state=SwitchState(state.switch.state), version=1)
+        switch = rules.record_of(Switch, switch_id=1, name="replay", state=state.switch.state, version=1)
         for after in _after(SWITCH, state.switch, decide(switch, governed.SwitchEvent("lift", grant_id), at(NOW))):
             yield "lift", state._replace(switch=after, slips=(*state.slips, *[LIFTED] * (grant_id is None)))
-    value = rules.record_of(RegistryValue, value_id=1, state=ValueState(state.value.state), version=1)
+    value = rules.record_of(RegistryValue, value_id=1, state=state.value.state, version=1)
     for event in ("retire", "supersede"):
         for successor in (None, ("code", "2.0.0")):
             answer = decide(value, governed.ValueEvent(event, grant_id, successor), at(NOW))

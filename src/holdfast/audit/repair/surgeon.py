@@ -78,15 +78,10 @@ class Surgeon:
         self._drop_rows(violations)
         named = {(v.machine, v.id) for v in violations if v.machine in MACHINES and v.id is not None and v.id > 0}
         attempts = {(machine, subject) for machine, subject in named if machine == EXECUTION.name}
-        for violation in violations:
-            if violation.invariant == "no_orphans" and (violation.machine, violation.id) in named - attempts:
-                machine, subject = violation.machine or "", violation.id or 0
-                self._try(unit(machine, subject), self._rename, machine, subject)
+        others = [v for v in violations if (v.machine, v.id) in named - attempts]
+        self._try_each([v for v in others if v.invariant == "no_orphans"], self._rename)
         self._reassign_attempts(violations)
-        for violation in violations:
-            if violation.evidence.get("kind") == "cut" and (violation.machine, violation.id) in named - attempts:
-                machine, subject = violation.machine or "", violation.id or 0
-                self._try(unit(machine, subject), self._uncut, machine, subject)
+        self._try_each([v for v in others if v.evidence.get("kind") == "cut"], self._uncut)
         self._repair_jobs(violations, named)
         for machine, subject in sorted((machine or "", subject or 0) for machine, subject in named):
             if machine not in (JOB.name, EXECUTION.name):
@@ -135,6 +130,11 @@ class Surgeon:
             del self.acts[done:]
             refused = f"the database refuses the repair: {known.message}" if known else None
             self.failed[name] = refused or f"the diagnosis fails on its values ({type(error).__name__})"
+
+    def _try_each(self, violations: Iterable[Violation], work: Callable[[str, int], None]) -> None:
+        for violation in violations:
+            machine, subject = violation.machine or "", violation.id or 0
+            self._try(unit(machine, subject), work, machine, subject)
 
     # -- lost records --------------------------------------------------------------------------------------------------
 
