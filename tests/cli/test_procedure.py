@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -364,6 +365,8 @@ def test_an_unknown_procedure_is_refused_with_the_list_of_procedures(shop: str) 
 
 @pytest.mark.req("L-08", "L-10", "L-13")
 def test_refusals_exit_with_3_and_leave_nothing(empty_url: str) -> None:
+    from tests.cli.test_commands_in_texts import parsed  # it imports this module
+
     with make(empty_url, environment="stage") as store:
         before = everything(store)
         governed = ("procedure", "run", "fill", "--app", "tests.governance.shelves", "--root", "r", *SAID)
@@ -377,6 +380,8 @@ def test_refusals_exit_with_3_and_leave_nothing(empty_url: str) -> None:
         assert rehearsed.code == 0
         ask = f"  holdfast grant request {at(empty_url)} procedure.run"
         assert f"\n{ask}" in rehearsed.out
+        [request] = [line for line in rehearsed.out.splitlines() if line.startswith(ask)]
+        parsed(shlex.split(request)[1:])  # every required option is there
         assert everything(store) == before
         plain = ("run", "shelving", *APP, "--root", "r", *SAID, "--mode", "REAL_RUN", "--db", empty_url, "--json")
         assert holdfast("procedure", *plain).code == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+import shlex
 from typing import Any
 
 import pytest
@@ -9,7 +12,9 @@ import pytest
 from holdfast.core.commands import Fail
 from holdfast.core.journal import JournalRow
 from holdfast.core.machines import GRANT
+from holdfast.scheduling.schedules import Schedule, Schedules
 from holdfast.store import Lease
+from tests.cli.test_commands_in_texts import parsed
 from tests.console.sites import ORIGIN, PASSWORD, Person, Site
 
 
@@ -163,6 +168,17 @@ def test_a_replay_runs_exactly_what_its_dry_run_showed(site: Site) -> None:
     assert done.headers["location"].startswith("/replays/replay-")
     assert {site.ledger.job(job).state for job in jobs} == {"pending"}
     assert journal(site, jobs[0])[-1].actor == "console:ann"
+
+
+@pytest.mark.parametrize("act", ["jobs/{job}/cancel", "jobs/{job}/quarantine", "schedules/nightly/pause",
+                                 "schedules/nightly/resume", "schedules/nightly/trigger"])  # fmt: skip
+def test_the_command_of_a_confirmation_can_be_pasted(site: Site, act: str) -> None:
+    schedule = Schedule(when="@daily", operation="noop")
+    Schedules(site.ledger).add("nightly", schedule, actor="test", reason="to be confirmed")
+    with site.person("ann") as ann:
+        page = ann.get(f"/{act.format(job=new_job(site))}").text
+    [command] = re.findall(r"data-copy>(.*?)</div>", page)
+    parsed(shlex.split(html.unescape(command))[1:])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -173,7 +173,12 @@ def _before_a_real_run(store: Store[Any], what: Procedure, report: ProcedureRepo
     given = {"--plan": report.plan, "--manifest": report.manifest, "--actions": ",".join(what.names)}
     flags = "".join(f" {flag} {shlex.quote(value)}" for flag, value in given.items() if value)
     request = f"  holdfast grant request {what.act} {shlex.quote(report.target)}{flags}"
-    return ["", "first: request a grant and get it approved:", f"{request} --executor NAME", *last[1:]]
+    return [
+        "",
+        "first: request a grant and get it approved:",
+        f"{request} --executor NAME --rollback-plan TEXT --reason TEXT",
+        *last[1:],
+    ]
 
 
 def _short(outcome: object) -> str:

@@ -122,7 +122,7 @@ def _quarantine(job: Job) -> Confirmation:
     codes = tuple(sorted(str(one) for one in Reason if one != Reason.CANCELLED))
     code = Field(name="code", label="Code", kind="select", options=codes, value=codes[0])
     return Confirmation(
-        **_of_job(job, "quarantine") | {"command": f"holdfast quarantine add {job.job_id} CODE --reason TEXT"},
+        **_of_job(job, "quarantine") | {"command": f"holdfast quarantine add {job.job_id} --code CODE --reason TEXT"},
         title=f"Quarantine job {job.job_id}",
         says="It does not run until it is released.",
         button="Quarantine the job",

@@ -117,7 +117,7 @@ def confirm_schedule(name: str, act: str) -> Confirmation:
         back="/schedules",
         button=f"{word} the schedule",
         tone=tone,
-        command=f"holdfast schedules {act} {shlex.quote(name)}",
+        command=f"holdfast schedules {act} {shlex.quote(name)}" + ("" if act == "trigger" else " --reason TEXT"),
     )
 
 
