@@ -416,7 +416,11 @@ def table() -> str:
         "| dataset | real files | status | oracle of the place | inside / compared | broken: caught | missed | moved |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name, row in sorted(measured().items()):
+    found = measured()
+    for name in sorted(dataset.name for dataset in shipped()):
+        if (row := found.get(name)) is None:
+            lines.append(f"| `{name}` | none was found |  |  | 0 / 0 | 0 of 0 | 0 | 0 of 0 |")
+            continue
         statuses = ", ".join(f"{n} {status}" for status, n in sorted(row.statuses.items()))
         missed = ", ".join(f"{n} {kind}" for kind, n in sorted(row.missed.items()) if n) or "0"
         caught = row.broken - row.missed.total()
