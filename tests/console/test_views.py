@@ -175,7 +175,8 @@ def test_a_job_that_is_retried_shows_its_attempts_its_time_and_that_nothing_took
     assert (view.job.state, view.tone, view.effect.applied) == (JobState.PENDING, "pending", False)
     assert [segment.label for segment in view.ribbon.segments][:4] == ["waited", "attempt 1", "backoff", "attempt 2"]
     assert [segment.failed for segment in view.ribbon.segments][:4] == [False, True, False, True]
-    assert [(one.number, one.error_code) for one in view.attempts] == [(1, "connection_error"), (2, "connection_error")]
+    found = [(one.execution.attempt, one.execution.error_code) for one in view.attempts]
+    assert found == [(1, "connection_error"), (2, "connection_error")]
     assert view.attempts[0].traceback is not None
     assert view.payload is not None
     assert "tok_4242" not in view.payload.text

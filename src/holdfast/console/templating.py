@@ -47,7 +47,7 @@ def _percentiles(row: QueueRow) -> str:
 
 
 def _attempt_tone(row: AttemptRow) -> str:
-    return "pending" if row.excused else ATTEMPT_TONES[row.status]
+    return "pending" if row.execution.excused else ATTEMPT_TONES[row.execution.status]
 
 
 FILTERS: dict[str, Callable[..., str]] = {

@@ -14,8 +14,8 @@ from typing import Annotated, Any, BinaryIO
 import msgspec
 
 from holdfast.audit.seals import heads, keys
-from holdfast.audit.seals.export import ExportSummary, export_file
 from holdfast.audit.seals.export import export as export_stream
+from holdfast.audit.seals.export import export_file
 from holdfast.audit.seals.problems import SealProblem
 from holdfast.audit.seals.sealer import Head
 from holdfast.audit.seals.sealer import head as current_head
@@ -158,7 +158,8 @@ def export(
                 export_stream(store, sink, from_seal=from_seal, to_seal=to_seal)
             return None
         exported = export_file(store, out, from_seal=from_seal, to_seal=to_seal)
-    return Answer({"file": str(out), **msgspec.to_builtins(exported)}, _exported_text(out, exported))
+    text = f"Wrote {out}: seals {exported.from_seal} to {exported.to_seal}, {_rows(exported.rows)}."
+    return Answer({"file": str(out), **msgspec.to_builtins(exported)}, text)
 
 
 @contextmanager
@@ -171,10 +172,6 @@ def _standard_output() -> Iterator[BinaryIO]:
         return
     with Path(os.devnull).open("wb") as nothing:
         yield nothing
-
-
-def _exported_text(out: Path, exported: ExportSummary) -> str:
-    return f"Wrote {out}: seals {exported.from_seal} to {exported.to_seal}, {_rows(exported.rows)}."
 
 
 def _rows(n: int) -> str:

@@ -14,7 +14,6 @@ from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.options import Json
 from holdfast.cli.text import Column
-from holdfast.model.history import WrongStep
 from holdfast.model.trace import LIMIT, TraceReport, prove_files, prove_ledger
 
 WRONG = 1
@@ -52,10 +51,8 @@ def _print(report: TraceReport) -> None:
     if report.ok:
         output.line(f"Every move follows the model: {what}.")
     else:
-        output.table(
-            [*COLUMNS, Column("DETAIL", folds=True)],
-            [_cells(step) for step in report.wrong],
-        )
+        rows = [(f"{a.machine} {a.subject}", a.version, a.seq or "", a.code, a.detail) for a in report.wrong]
+        output.table([*COLUMNS, Column("DETAIL", folds=True)], rows)
         more = "; there may be more, raise --limit" if report.more else ""
         output.line(
             f"\n{len(report.wrong)} records have a wrong step; the first of each is listed. Checked: {what}{more}."
@@ -65,7 +62,3 @@ def _print(report: TraceReport) -> None:
         output.line(
             f"{report.begun_earlier:,} histories begin before the trace; they were checked from their first row."
         )
-
-
-def _cells(step: WrongStep) -> tuple[object, ...]:
-    return f"{step.machine} {step.subject}", step.version, step.seq or "", step.code, step.detail

@@ -20,6 +20,7 @@ from holdfast.nodd import rejected as rejections
 from holdfast.nodd.admission import Admitted, FeedMessage
 from holdfast.nodd.admission import admit as admit_messages
 from holdfast.nodd.dataset import with_own
+from holdfast.nodd.queues import BATCH
 from holdfast.store import Store
 from holdfast.telemetry import Target, start
 
@@ -45,8 +46,8 @@ def admit(
     sink, datasets = start(telemetry, "holdfast-nodd"), with_own(own)
     with prepared(location) as store, reporting(sink, store) as (reporter, bus):
         found: list[Admitted] = []
-        for part in _tens(messages):
-            admitted = admit_messages(store, part, datasets, actor=actor(), bus=bus)
+        for first in range(0, len(messages), BATCH):
+            admitted = admit_messages(store, messages[first : first + BATCH], datasets, actor=actor(), bus=bus)
             found += admitted
             if reporter is not None:
                 reporter.admitted(admitted)
@@ -81,10 +82,6 @@ def _split(text: str) -> list[str]:
     except InputError:
         return [line for line in text.splitlines() if line.strip()]
     return [text]
-
-
-def _tens(messages: list[FeedMessage]) -> list[list[FeedMessage]]:
-    return [messages[start : start + 10] for start in range(0, len(messages), 10)]
 
 
 def _print_fates(found: list[Admitted]) -> None:

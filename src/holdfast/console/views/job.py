@@ -20,7 +20,7 @@ from holdfast.console.views.words import clock, size_text
 from holdfast.core.errors import InputError
 from holdfast.core.frames import where
 from holdfast.core.journal import JournalRow
-from holdfast.core.machines import COMMITTED, JOB, OPEN, REQUEST, ExecutionStatus, JobState
+from holdfast.core.machines import COMMITTED, JOB, OPEN, REQUEST, JobState
 from holdfast.core.records import Execution, Job
 from holdfast.core.redaction import redacted_json, redacted_lines
 from holdfast.core.secret_kinds import HIDDEN
@@ -70,21 +70,12 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt at a job."""
+    """One attempt at a job, and where its handler failed."""
 
-    number: int
-    status: ExecutionStatus
-    excused: bool
-    began_at: datetime
+    execution: Execution | PastExecution
     took_s: float | None
-    worker: str
-    token: int
-    error_code: str | None
-    error: str | None
-    place: str | None  # where the handler failed
+    place: str | None
     traceback: str | None
-    progress: float | None
-    note: str | None
 
 
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -346,19 +337,10 @@ def _attempts(executions: Sequence[Execution | PastExecution], traces: dict[int,
         trace = traces.get(one.attempt) if one.error_code else None
         place = where(trace)
         yield AttemptRow(
-            number=one.attempt,
-            status=one.status,
-            excused=one.excused,
-            began_at=one.created_at,
+            execution=one,
             took_s=None if one.finished_at is None else (one.finished_at - one.created_at).total_seconds(),
-            worker=one.lease_owner,
-            token=one.lease_token,
-            error_code=one.error_code,
-            error=one.error_message,
             place=None if place is None else str(place),
             traceback=trace,
-            progress=one.progress,
-            note=one.progress_note,
         )
 
 

@@ -11,7 +11,6 @@ from datetime import datetime
 import msgspec
 
 from holdfast.console.views.links import path
-from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState, SwitchState
 from holdfast.governance.replay.guards import PROCEDURE
 from holdfast.store.transaction import Reading
@@ -49,15 +48,12 @@ def recent_acts(reading: Reading, limit: int = SHOWN) -> list[RecentAct]:
 def _of_grants(reading: Reading, limit: int) -> Iterator[RecentAct]:
     for grant in reading.grants.page(limit=limit):
         href, what = path("/grants", str(grant.grant_id)), f"grant {grant.grant_id}: {grant.action} of {grant.target}"
-        yield RecentAct(grant.created_at, grant.requested_by, "requested", what, _first_reason(grant), href)
+        why = grant.reason if grant.state is GrantState.DRAFT else None  # later moves replace the reason
+        yield RecentAct(grant.created_at, grant.requested_by, "requested", what, why, href)
         if grant.approved_by and grant.state is GrantState.ACTIVE:
             yield RecentAct(grant.updated_at, grant.approved_by, "approved", what, None, href)
         elif grant.consumed_by:
             yield RecentAct(grant.updated_at, grant.consumed_by, "used", what, grant.reason, href)
-
-
-def _first_reason(grant: Grant) -> str | None:
-    return grant.reason if grant.state is GrantState.DRAFT else None
 
 
 def _of_switches(reading: Reading, limit: int) -> Iterator[RecentAct]:
