@@ -205,7 +205,6 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def request_grant(here: Visit, request: GrantRequest) -> Grant:
-    """Request a grant and return the draft."""
     why = reason_given(request.reason)
     here.caller.require_unlimited()
     wanted = Wanted(

@@ -33,7 +33,6 @@ class DemoObject(msgspec.Struct, frozen=True):
 
     @property
     def bucket(self) -> str:
-        """Return the bucket of its dataset."""
         return BUCKETS[self.dataset]
 
 

@@ -53,7 +53,6 @@ def write(
     faults: Sequence[tuple[str, str, str, str]],
     fates: Mapping[str, int],
 ) -> Path:
-    """Write the page of a run, and return its path."""
     with store.reading() as reading:
         _, states = reading.query("SELECT dataset, status FROM nodd_wal_records", {})
         _, ends = reading.query(

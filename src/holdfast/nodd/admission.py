@@ -147,7 +147,6 @@ class _Admission:
         self._moved: list[tuple[Job, Answer]] = []
 
     def admit(self, read: Sequence[tuple[FeedMessage, ParsedMessage]]) -> list[Admitted]:
-        """Admit the parsed messages; return the fate of each notice."""
         notices = [(message, notice) for message, parsed in read for notice in parsed.notices]
         units = [(message, notice) for message, notice in notices if notice.sidecar_of is None]
         known = self._latest({_source(notice) for _, notice in units})

@@ -114,7 +114,6 @@ def is_conflict(refused: EffectError) -> bool:
 
 
 def observation_name(dataset: Dataset, fields: Mapping[str, str]) -> str:
-    """Return the name of the observation for the fields of a key."""
     values = (f"{name}={fields.get(name, '')}" for name in dataset.spec.policy.same_observation)
     return "|".join([dataset.name, *values])
 

@@ -74,7 +74,6 @@ class Queue:
                 raise _unavailable(f"{len(answer['Failed'])} messages could not be sent")
 
     def attributes(self) -> dict[str, str]:
-        """Return all attributes of the queue."""
         return dict(self._call("get_queue_attributes", AttributeNames=["All"]).get("Attributes", {}))
 
     def _each(self, verb: str, messages: Sequence[Received], entry: Any) -> list[Received]:

@@ -83,7 +83,6 @@ class TelemetryReporter:
         self._subscriptions: list[Subscription] = []
 
     def follow(self, bus: Bus) -> None:
-        """Subscribe to the events of a ledger, a feed or a replay."""
         self._subscriptions += [
             bus.subscribe(self.on_transition, Transition),
             bus.subscribe(self.on_batch, ReplayBatch),
@@ -155,7 +154,6 @@ class TelemetryReporter:
             )
 
     def _committed(self, made: _Open, event: Transition) -> None:
-        """Count the results of an attempt that has committed."""
         dataset = made.unit.dataset
         self._sink.add("bytes_ingested_total", made.size)
         if made.outcome is not None:

@@ -76,7 +76,6 @@ def root_catalog(children: Sequence[dict[str, str]]) -> dict[str, Any]:
 
 
 def collection_of(dataset: Dataset, extent: Extent) -> dict[str, Any]:
-    """Return the STAC collection of a dataset whose items have an extent."""
     spec = dataset.spec
     root = {"href": "../catalog.json", "type": JSON, "title": "NOAA open data"}
     return {
@@ -130,7 +129,6 @@ def child_link(href: str, title: str) -> dict[str, str]:
 
 
 def item_link(item: Mapping[str, Any]) -> dict[str, str]:
-    """Return the link to an item from the catalogue of its day."""
     return {"rel": "item", "href": f"./{item['id']}.json", "type": GEOJSON, "title": item["properties"]["title"]}
 
 

@@ -20,7 +20,6 @@ FOLDER = Path(__file__).parent / "sql"
 
 @cache
 def statements(dialect: str) -> Statements:
-    """Return every statement of a dialect by its name."""
     return gathered(dialect, FOLDER, FOLDER / dialect)
 
 

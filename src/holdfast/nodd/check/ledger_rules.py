@@ -25,7 +25,6 @@ PAGE = 500
 
 
 def missing_tables(reading: Reading, _n: int) -> Iterator[Finding]:
-    """Yield tables and views of the application that are missing."""
     made = re.findall(r"CREATE (?:OR REPLACE )?(TABLE|VIEW) (\w+)", "\n".join(schema(reading.dialect)))
     there = {name for (name,) in run_statement(reading, "tables_there")}
     for kind, name in made:
@@ -109,7 +108,6 @@ def written_before_commit(reading: Reading, n: int) -> Iterator[Finding]:
 
 
 def parts_without_units(reading: Reading, n: int) -> Iterator[Finding]:
-    """Yield rows that refer to a unit that does not exist."""
     for kind, subject, missing in run_statement(reading, "parts_without_units", n=n):
         yield Finding(
             f"{kind} {subject}",
