@@ -17,11 +17,10 @@ import msgspec
 
 from holdfast.core.environments import DEV
 from holdfast.core.machine import Machine
-from holdfast.core.machines import EXEC_IDS, EXECUTION, JOB, REQUEST
+from holdfast.core.machines import EXEC_IDS, EXECUTION, GRANT, JOB, PROCEDURE, REQUEST, SETTING, STEP, SWITCH, VALUE
 from holdfast.core.records import Execution, Job
 from holdfast.store.migrations import DOOR_OPEN, drift
 from holdfast.store.statements import encoded
-from holdfast.store.tables import GUARDED, PREFIX
 from holdfast.store.transaction import Reading, Transaction
 from holdfast.store.verbs import histories
 from holdfast.store.verbs.histories import Case, Entry, History, Read
@@ -267,9 +266,10 @@ class Evidence:
         return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
 
 
-_OTHERS = tuple(guarded for guarded in GUARDED if guarded.machine is not JOB)
-OTHERS = tuple(guarded.machine for guarded in _OTHERS)
-_PAGES = {guarded.machine.name: f"{guarded.table.removeprefix(PREFIX)}_to_check" for guarded in _OTHERS}  # statements
+OTHERS = (GRANT, PROCEDURE, STEP, VALUE, SWITCH, SETTING)
+_TABLES = ("grants", "procedures", "steps", "values", "switches", "settings")
+# The statements that read a page of records. Not from `store.tables`: importing it would slow every check down.
+_PAGES = {machine.name: f"{table}_to_check" for machine, table in zip(OTHERS, _TABLES, strict=True)}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
