@@ -111,7 +111,7 @@ def queue_rows(
     reading: Reading, fleet: Fleet, activity: Activity, names: Sequence[str] | None = None
 ) -> list[QueueRow]:
     """Return all queues of a ledger, or the named ones: what needs attention first, then by name."""
-    known = known_queues(reading) if names is None else names
+    known = known_queues(reading, fleet.counts) if names is None else names
     lanes: dict[str, list[Lane]] = defaultdict(list)
     for lane in due_lanes(reading, known, fleet.now):
         lanes[lane.queue].append(lane)

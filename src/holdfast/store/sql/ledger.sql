@@ -14,10 +14,13 @@ SELECT {journal_columns} FROM holdfast_edges g
  WHERE g.record IN (:subject, :record) AND g.subject = :subject AND g.machine = :machine ORDER BY g.version, g.seq;
 
 -- name: read_counts
+-- Deltas are added up first: where no worker folds them there are many, of few kinds.
+WITH d AS (SELECT operation, queue, source, target, sum(n) AS n FROM holdfast_count_deltas
+            GROUP BY operation, queue, source, target)
 SELECT operation, queue, state, CAST(sum(n) AS bigint) AS n
   FROM (SELECT operation, queue, state, n FROM holdfast_counts
-        UNION ALL SELECT operation, queue, target, n FROM holdfast_count_deltas
-        UNION ALL SELECT operation, queue, source, -n FROM holdfast_count_deltas WHERE source IS NOT NULL) c
+        UNION ALL SELECT operation, queue, target, n FROM d
+        UNION ALL SELECT operation, queue, source, -n FROM d WHERE source IS NOT NULL) c
  GROUP BY operation, queue, state HAVING sum(n) <> 0 ORDER BY operation, queue, state;
 
 -- name: open_door

@@ -3,16 +3,17 @@
 Invariants: nothing here writes; `default` is always known.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from holdfast.core.errors import QueueUnknownError
 from holdfast.store.transaction import Reading
+from holdfast.store.verbs.counts import Count
 
 
-def known_queues(reading: Reading) -> list[str]:
-    """Return the names of all queues that the ledger knows, sorted."""
+def known_queues(reading: Reading, counts: Iterable[Count] | None = None) -> list[str]:
+    """Return the names of all queues that the ledger knows, sorted; `counts` are those of now, if they were read."""
     declared = {operation.queue for operation in reading.operations.declared().values()}
-    used = {count.queue for count in reading.counts.current()}
+    used = {count.queue for count in (reading.counts.current() if counts is None else counts)}
     served = {queue for worker in reading.lists.workers() for queue in worker.queues}
     return sorted({"default", *declared, *used, *served, *reading.queues.paused()})
 
