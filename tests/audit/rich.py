@@ -97,7 +97,7 @@ class Maker:
         self.clock.advance(1)
         with self.store.transaction() as transaction:
             [answer] = transaction.rulings.rule(
-                [(transaction.jobs.get(job_id), command)], actor=OPERATOR, reason="as asked"
+                [(transaction.jobs.get(job_id), command)], actor=OPERATOR, reason="as requested"
             )
         assert isinstance(answer, Move), answer
 
@@ -168,12 +168,12 @@ class Maker:
             )
             at = time_text(self.clock())
             transaction.execute(
-                "INSERT INTO holdfast_collections (collection, schema, schema_digest, standing, run_id, created_at,"
+                "INSERT INTO holdfast_collections (collection, schema, schema_digest, status, run_id, created_at,"
                 f" updated_at) VALUES ('operations', '{{}}', '{'0' * 64}', 'in force', {run_id}, '{at}', '{at}')"
             )
             step = transaction.runs.perform_step(run_id, 0, "S2_SCHEMA", "{}", actor=OPERATOR)
             old, value = (self._value(transaction, code, run_id, build) for code in ("echo", "echo.two"))
-            transaction.execute("UPDATE holdfast_values SET standing = 'in force'")
+            transaction.execute("UPDATE holdfast_values SET status = 'in force'")
             evidence = transaction.runs.add_evidence(
                 "readback", "operations", '{"values":2}', actor=OPERATOR, run_id=run_id
             )
@@ -201,7 +201,7 @@ class Maker:
         row = {
             "vocab_id": f"vocab-{code}", "collection": "operations", "operation_code": code,
             "protocol_version": "1.0.0", "act_type": "operation", "semantics": "{}", "authority_ref": "charter",
-            "digest": "0" * 64, "standing": "staged", "state": "active", "version": 1,
+            "digest": "0" * 64, "status": "staged", "state": "active", "version": 1,
             "run_id": run_id, "grant_id": grant_id,
             "event": "admit", "actor": OPERATOR, "reason": "new", "move_id": f"admit-{code}",
             "created_at": time_text(self.clock()), "updated_at": time_text(self.clock()),

@@ -180,7 +180,7 @@ def test_a_time_of_the_current_attempt_is_taken_from_the_journal(
 def test_a_request_to_cancel_without_a_valid_time_is_removed(broken_sqlite: tuple[Store[Any], Rich]) -> None:
     store, rich = broken_sqlite
     before = records(store)["holdfast_jobs"]
-    edit(store, rich, lambda knife: knife.set("JOB", rich.running, cancel_asked_at="soon"))
+    edit(store, rich, lambda knife: knife.set("JOB", rich.running, cancel_requested_at="soon"))
     assert ([act.kind for act in repaired(store).acts], check(store).violations) == (["mend"], ())
     assert records(store)["holdfast_jobs"] == before
 

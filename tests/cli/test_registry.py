@@ -78,7 +78,7 @@ def test_a_build_is_a_dry_run_by_default(empty_url: str, file: str) -> None:
     assert (done.code, done.json["verdict"], done.json["state"]) == (0, "DONE", "done")
     assert [step["name"] for step in done.json["steps"]] == list(STATES)
     rows = registry(url, "list", "--json").json
-    assert [(row["operation_code"], row["protocol_version"], row["state"], row["standing"]) for row in rows] == [
+    assert [(row["operation_code"], row["protocol_version"], row["state"], row["status"]) for row in rows] == [
         ("notify", "2.1.0", "active", "in force"), ("thumbnail", "1.0.0", "active", "in force"),
     ]  # fmt: skip
     verified = registry(url, "verify", "--json")

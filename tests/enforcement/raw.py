@@ -313,7 +313,7 @@ class Hand:
 
     def request(self, job: int, **columns: object) -> Statement:
         """Return the UPDATE that requests the cancellation of an attempt."""
-        row = {"cancel_asked_at": LATER, "cancel_by": "ann", "cancel_reason": "not wanted",
+        row = {"cancel_requested_at": LATER, "cancel_by": "ann", "cancel_reason": "not wanted",
                "cancel_move_id": self.unique("request"), **columns}  # fmt: skip
         return _update("holdfast_jobs", row, "job_id", job)
 
@@ -359,7 +359,7 @@ class Hand:
         return {
             "vocab_id": self.unique("vocab"), "collection": self.collection(), "operation_code": self.unique("code"),
             "protocol_version": "1.0.0", "act_type": "operation", "semantics": "{}", "authority_ref": "raw",
-            "digest": "0" * 64, "standing": "staged",
+            "digest": "0" * 64, "status": "staged",
         }  # fmt: skip
 
     def successor(self, state: str) -> dict[str, object]:
@@ -374,7 +374,7 @@ class Hand:
         """Write a collection of the registry, and return its name."""
         name = self.unique("collection")
         row = {
-            "collection": name, "schema": "{}", "schema_digest": "0" * 64, "standing": "staged",
+            "collection": name, "schema": "{}", "schema_digest": "0" * 64, "status": "staged",
             "run_id": self.born(PROCEDURE), "created_at": AT, "updated_at": AT,
         }  # fmt: skip
         marks = ", ".join("?" for _ in row)

@@ -41,7 +41,7 @@ RETRIED = (
 CLAIMED = (
     f"state = 'running', status = 'IN_PROGRESS', lease_owner = 'x', version = version + 1, event = 'claim', {OPEN}"
 )
-REQUESTED = f"cancel_asked_at = '{AT}', cancel_by = 'ann', cancel_reason = 'why', cancel_move_id = 'request'"
+REQUESTED = f"cancel_requested_at = '{AT}', cancel_by = 'ann', cancel_reason = 'why', cancel_move_id = 'request'"
 SHUT_AWAY = (
     "state = 'quarantined', resting = 'quarantined', due_at = NULL, version = version + 1, event = 'quarantine',"
     f" {SIGNED}"
@@ -183,8 +183,8 @@ BOTH: dict[str, Act] = {
     "a quarantine is rewritten": ([jobs(SHUT_AWAY, WAITING), jobs("quarantine_code = 'x'", WAITING)], ONCE),
     "progress of one that waits": ([jobs("progress = 1.0", WAITING)], ONCE),
     "a request to cancel one that waits": ([jobs(REQUESTED, WAITING)], ONCE),
-    "a request to cancel by no one": ([jobs(f"cancel_asked_at = '{AT}'")], ONCE),
-    "a request to cancel taken back": ([jobs(REQUESTED), jobs("cancel_asked_at = NULL")], ONCE),
+    "a request to cancel by no one": ([jobs(f"cancel_requested_at = '{AT}'")], ONCE),
+    "a request to cancel taken back": ([jobs(REQUESTED), jobs("cancel_requested_at = NULL")], ONCE),
 }  # fmt: skip
 POSTGRES: dict[str, Act] = {
     "second job with the id": ([a_job("{running}")], UNIQUE),

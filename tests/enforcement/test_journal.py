@@ -158,7 +158,7 @@ def test_an_attempt_that_ends_without_success_is_kept_with_what_it_was(
     columns = (
         "exec_id, attempt, status, version, lease_owner, lease_token, excused, error_code, progress, progress_note"
     )
-    columns += ", event, actor, finished_at, lease_expires_at, cancel_asked_at"
+    columns += ", event, actor, finished_at, lease_expires_at, cancel_requested_at"
     [[*row, finished, expires, cancel_at]] = client.run(
         f"SELECT {columns} FROM holdfast_executions WHERE job_id = ?", job
     )

@@ -47,10 +47,10 @@ def test_a_request_is_signed_made_once_and_never_changed(client: Client, hand: H
     job = hand.attempt(ExecutionStatus.IN_PROGRESS)
     assert client.refusal(*hand.request(job, cancel_by=None)) == Refusal.WRITE_ONCE
     assert client.refusal(*hand.request(job, cancel_move_id=None)) == Refusal.WRITE_ONCE
-    assert client.refusal(*hand.request(job, cancel_asked_at=None)) == Refusal.WRITE_ONCE
+    assert client.refusal(*hand.request(job, cancel_requested_at=None)) == Refusal.WRITE_ONCE
     client.run(*hand.request(job))
     assert client.refusal(*hand.request(job, cancel_by="eve")) == Refusal.WRITE_ONCE
-    for column in ("cancel_asked_at", "cancel_by", "cancel_reason", "cancel_move_id"):
+    for column in ("cancel_requested_at", "cancel_by", "cancel_reason", "cancel_move_id"):
         assert client.refusal(UNWANTED.format(f"{column} = NULL"), job) == Refusal.WRITE_ONCE, column
     assert len(client.journal("REQUEST", job)) == 1
 

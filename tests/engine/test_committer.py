@@ -178,17 +178,17 @@ def test_those_who_wait_are_woken(watched: Watched, monkeypatch: pytest.MonkeyPa
 
 def test_only_postgres_writes_plain_tasks_at_once(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not on SQLite, and not where a crash may be planned between the steps of a transaction."""
-    asked: list[World] = []
+    worlds: list[World] = []
 
     def noted(tasks: Sequence[Task[Any]], _store: object, _write: object) -> list[Task[Any]]:
-        asked.append(world)
+        worlds.append(world)
         return list(tasks)
 
     monkeypatch.setattr(at_once, "write_at_once", noted)
     for world in (World(), World(reach=lambda _point: None)):
         with Ledger(ledger_url, world=world) as ledger:
             ledger.submit(NOOP)
-    with_reach = [world.reach is not nothing for world in asked]
+    with_reach = [world.reach is not nothing for world in worlds]
     assert set(with_reach) == (set() if ledger_url.startswith("sqlite") else {False})
 
 

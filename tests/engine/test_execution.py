@@ -383,7 +383,7 @@ def test_a_running_job_gets_a_request_to_stop(ledger_url: str) -> None:
             begun.set()
             while not run.cancelled:
                 time.sleep(0.01)
-            raise Cancel("as asked")
+            raise Cancel("as requested")
 
         receipt = ledger.submit(patient.call())
         worker = Worker(ledger, concurrency=1)

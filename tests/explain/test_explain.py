@@ -394,7 +394,7 @@ def test_a_cancellation_was_requested(verbs: Verbs) -> None:
     assert codes(answer) == (JobVerdict.RUNNING, ["running", "cancel_requested"])
     found = answer.findings[1]
     names(found, "2026-03-14 09:26:53 UTC (3 s ago)")
-    assert found.evidence == {"cancel_asked_at": requested_at, "by": "ann", "reason": "not wanted", "attempt": 1}
+    assert found.evidence == {"cancel_requested_at": requested_at, "by": "ann", "reason": "not wanted", "attempt": 1}
 
 
 @pytest.mark.parametrize("ended", ["silent", "stopped"])
@@ -631,7 +631,7 @@ def test_a_request_to_cancel_came_too_late(verbs: Verbs) -> None:
     answer = explained(verbs, job_id)
     assert codes(answer) == (JobVerdict.FINISHED, ["succeeded", "cancel_too_late"])
     assert answer.findings[1].evidence == {
-        "cancel_asked_at": requested_at, "by": "ann", "reason": "not wanted", "attempt": 1,
+        "cancel_requested_at": requested_at, "by": "ann", "reason": "not wanted", "attempt": 1,
     }  # fmt: skip
 
 

@@ -48,7 +48,7 @@ STATES = (
 _names = itertools.count()
 VALUE_COLUMNS = (
     "vocab_id", "collection", "operation_code", "protocol_version", "act_type", "semantics", "authority_ref", "digest",
-    "standing", "state", "version", "run_id", "created_at", "updated_at", "event", "actor", "reason", "move_id",
+    "status", "state", "version", "run_id", "created_at", "updated_at", "event", "actor", "reason", "move_id",
     "grant_id",
 )  # fmt: skip
 
@@ -85,7 +85,7 @@ def registry_status(store: Store[Any], wanted: Manifest) -> tuple[str | None, se
     with store.reading() as reading:
         known = reading.registry.collection(wanted.collection)
         rows = reading.registry.values(collection=wanted.collection)
-    return (known.standing if known else None), {row.standing for row in rows}
+    return (known.status if known else None), {row.status for row in rows}
 
 
 def built(store: Store[Any], **fields: Any) -> Manifest:
@@ -223,9 +223,9 @@ def image(store: Store[Any], wanted: Manifest, root: str) -> dict[str, Any]:
             "outcomes": {
                 step.name: json.loads(step.outcome) for step in reading.runs.performed_steps(run.run_id).values()
             },
-            "collection": known and [known.standing, known.schema_digest, known.manifest_digest],
+            "collection": known and [known.status, known.schema_digest, known.manifest_digest],
             "values": [
-                [row.operation_code, row.protocol_version, row.standing, row.state, row.digest, row.semantics]
+                [row.operation_code, row.protocol_version, row.status, row.state, row.digest, row.semantics]
                 for row in rows
             ],
             "own": [(row.run_id == run.run_id, row.grant_id == run.grant_id) for row in rows],

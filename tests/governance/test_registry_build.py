@@ -85,7 +85,7 @@ def test_a_build_puts_exactly_its_manifest_in_force(shared: Store[Any]) -> None:
         known, run = reading.registry.collection("end"), reading.runs.get("end")
         assert known is not None
         assert run is not None
-        assert (known.standing, known.manifest_digest, known.run_id) == ("in force", wanted.digest, run.run_id)
+        assert (known.status, known.manifest_digest, known.run_id) == ("in force", wanted.digest, run.run_id)
         assert known.schema_digest == cser_digest(json.loads(known.schema)) == wanted.schema_digest
         rows = reading.registry.values(collection="end")
         assert [(row.vocab_id, row.operation_code, row.protocol_version, row.act_type, row.authority_ref, row.semantics,
@@ -127,7 +127,7 @@ def test_the_evidence_is_complete_and_matches_the_rows(shared: Store[Any]) -> No
     assert [gate["gate"] for gate in evidence["test_log"]["gates"]] == [f"PF{n}" for n in range(1, 10)]
     assert evidence["test_log"]["values"] == evidence["readback"] == {"manifest_digest": wanted.digest, "count": 1}
     assert evidence["rollback_log"] == []
-    rows_after = [{"value": "evidence.a@1.0.0", "digest": only.digest, "standing": "staged", "state": "active"}]
+    rows_after = [{"value": "evidence.a@1.0.0", "digest": only.digest, "status": "staged", "state": "active"}]
     assert evidence["after_snapshot"] == {
         "collection": "staged", "schema": wanted.schema_digest, "values": {"staged": 1}, "rows": rows_after,
         "digest": cser_digest({"values": rows_after}),

@@ -92,7 +92,7 @@ def nothing_to_build(ledgers: Ledgers) -> None:
 
 @case(RegistryCode.RUNTIME_OVERCLAIM)
 def a_manifest_that_says_what_is_in_force(ledgers: Ledgers) -> None:
-    tried(ledgers["dev"], read_manifest({"collection": "c", "values": [value("a", standing="in force")]}))
+    tried(ledgers["dev"], read_manifest({"collection": "c", "values": [value("a", status="in force")]}))
 
 
 @case(RegistryCode.RUNTIME_OVERCLAIM, "PF7")

@@ -127,7 +127,7 @@ def test_no_value_is_inserted_without_the_grant_of_its_build(shared: Store[Any])
             ("protocol_version = '9.9.9'", "HF006"),
             ("authority_ref = 'mallory'", "HF006"),
             ("run_id = NULL", "HF006"),
-            ("standing = 'withheld'", "HF009"),
+            ("status = 'withheld'", "HF009"),
         ):
             assert client.refusal(f"UPDATE holdfast_values SET {change} {where}") == refusal, change
         assert client.refusal(f"DELETE FROM holdfast_values {where}") == "HF003"
@@ -148,7 +148,7 @@ def test_a_withheld_value_is_not_put_in_force_by_hand(shared: Store[Any]) -> Non
     client = Client(store.url)
     verbs = ("UPDATE", "UPDATE OR REPLACE") if client.dialect == "sqlite" else ("UPDATE",)
     for verb in verbs:
-        assert client.refusal(f"{verb} holdfast_values SET standing = 'in force' {where}") == "HF009"
+        assert client.refusal(f"{verb} holdfast_values SET status = 'in force' {where}") == "HF009"
     client.close()
     assert in_force(store, wanted.collection) == []
 
@@ -161,7 +161,7 @@ def test_a_running_build_admits_no_value_that_is_in_force_at_once(shared: Store[
     def inject() -> None:
         code = wanted.values[0].operation_code
         client = Client(store.url)
-        seen.append(client.refusal(inserting(code, operation_code=f"'{code}x'", standing="'in force'")))
+        seen.append(client.refusal(inserting(code, operation_code=f"'{code}x'", status="'in force'")))
         client.close()
 
     assert build(store, wanted, root=wanted.collection, world=at("after S4_VALUES", inject), **REAL).ok
@@ -181,7 +181,7 @@ def test_the_gateway_itself_needs_a_grant(shared: Store[Any]) -> None:
     more = like(wanted, value(f"{wanted.collection}.b")).values[0]
     with pytest.raises(RefusedByDatabaseError), store.transaction() as transaction:
         transaction.registry.admit(
-            wanted.collection, more, standing=RegistryStatus.IN_FORCE, grant_id=None, actor="ann", reason="so"
+            wanted.collection, more, status=RegistryStatus.IN_FORCE, grant_id=None, actor="ann", reason="so"
         )
     with store.transaction() as transaction:
         used = grants.issue(transaction, _supersession(more.name), reason="so", move_id="another")
@@ -189,7 +189,7 @@ def test_the_gateway_itself_needs_a_grant(shared: Store[Any]) -> None:
         transaction.registry.admit(
             wanted.collection,
             more,
-            standing=RegistryStatus.IN_FORCE,
+            status=RegistryStatus.IN_FORCE,
             grant_id=used,
             actor="ann",
             reason="so",
@@ -198,7 +198,7 @@ def test_the_gateway_itself_needs_a_grant(shared: Store[Any]) -> None:
     with store.transaction() as transaction:
         used = grants.issue(transaction, _supersession(more.name), reason="so", move_id=f"of {more.name}")
         transaction.registry.admit(
-            wanted.collection, more, standing=RegistryStatus.IN_FORCE, grant_id=used, actor="ann", reason="so",
+            wanted.collection, more, status=RegistryStatus.IN_FORCE, grant_id=used, actor="ann", reason="so",
             move_id=f"of {more.name}",
         )  # fmt: skip
     assert in_force(store, wanted.collection) == [wanted.values[0].name, more.name]

@@ -176,12 +176,12 @@ def test_an_unlisted_value_is_found_before_any_value_is_in_force(shared: Store[A
     def inject() -> None:
         columns = (
             "vocab_id, collection, operation_code, protocol_version, act_type, semantics, authority_ref, digest,"
-            " standing, state, version, run_id, created_at, updated_at, event, actor, reason, move_id, grant_id"
+            " status, state, version, run_id, created_at, updated_at, event, actor, reason, move_id, grant_id"
         )
         by_hand(
             shared.url,
             f"INSERT INTO holdfast_values ({columns}) SELECT 'x' || vocab_id, collection, operation_code || 'x',"
-            " protocol_version, act_type, semantics, authority_ref, digest, standing, state, version, run_id,"
+            " protocol_version, act_type, semantics, authority_ref, digest, status, state, version, run_id,"
             " created_at, updated_at, event, 'mallory', reason, 'x' || move_id, grant_id FROM holdfast_values"
             f" WHERE operation_code = '{wanted.collection}.a'",
         )
@@ -195,7 +195,7 @@ def test_an_unlisted_value_is_found_before_any_value_is_in_force(shared: Store[A
     with shared.reading() as reading:
         row = reading.registry.value(f"{wanted.collection}.ax", "1.0.0")
         assert row is not None
-        assert row.standing == "withheld"
+        assert row.status == "withheld"
         assert [(fault.code, fault.subject) for fault in faults(reading)] == [
             ("MANIFEST_DIGEST_MISMATCH", f"{wanted.collection}.ax@1.0.0")
         ]
@@ -269,10 +269,10 @@ LONGER = Procedure(
 
 # The state whose undoing fails; the write that is refused.
 UNDOINGS = [
-    ("S7_FINALIZE", "UPDATE", "holdfast_values", "OLD.standing = 'in force'"),
+    ("S7_FINALIZE", "UPDATE", "holdfast_values", "OLD.status = 'in force'"),
     ("S6_EVIDENCE", "UPDATE", "holdfast_evidence", "true"),
-    ("S4_VALUES", "UPDATE", "holdfast_values", "NEW.standing = 'withheld'"),
-    ("S2_SCHEMA", "UPDATE", "holdfast_collections", "NEW.standing = 'withheld'"),
+    ("S4_VALUES", "UPDATE", "holdfast_values", "NEW.status = 'withheld'"),
+    ("S2_SCHEMA", "UPDATE", "holdfast_collections", "NEW.status = 'withheld'"),
     ("S0_PREFLIGHT", "INSERT", "holdfast_evidence", "NEW.kind = 'failure_artifact'"),
 ]
 

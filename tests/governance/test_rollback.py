@@ -46,7 +46,7 @@ PASS = "ROLLBACK_CONTRACT_VALID_FOR_REVIEW"  # noqa: S105 - no secret
 def value(version: str = "1.0.0", code: str = "x", **differs: object) -> RegistryValue:
     made = RegistryValue(
         value_id=1, vocab_id="v", collection="operations", operation_code=code, protocol_version=version,
-        act_type="operation", semantics='{"means":1}', authority_ref="team", digest="d", standing="in force",
+        act_type="operation", semantics='{"means":1}', authority_ref="team", digest="d", status="in force",
         state=ValueState.ACTIVE, version=1, successor_code=None, successor_version=None, rollback_ref=None, run_id=1,
         grant_id=1, created_at=NOW, updated_at=NOW,
     )  # fmt: skip
@@ -106,8 +106,8 @@ TABLE: list[tuple[int, str, Spoil]] = [
     (8, "itself", both(contract(successor="x@1.0.0"), facts(successor=value()))),
     (8, "a successor that is retired", facts(successor=value("2.0.0", state=ValueState.RETIRED))),
     (8, "a successor that is superseded", facts(successor=value("2.0.0", state=ValueState.SUPERSEDED))),
-    (8, "a successor that is staged", facts(successor=value("2.0.0", standing="staged"))),
-    (8, "a successor that is withheld", facts(successor=value("2.0.0", standing="withheld"))),
+    (8, "a successor that is staged", facts(successor=value("2.0.0", status="staged"))),
+    (8, "a successor that is withheld", facts(successor=value("2.0.0", status="withheld"))),
     (8, "an older successor", facts(successor=value("0.9.0"))),
     (8, "a successor that is a release candidate of itself", facts(successor=value("1.0.0-rc.1"))),
     (8, "a successor whose version does not rank", facts(successor=value("two"))),
@@ -126,7 +126,7 @@ TABLE: list[tuple[int, str, Spoil]] = [
         "a retired target",
         both(contract(disposition=Disposition.RETIRE), facts(target=value(state=ValueState.RETIRED))),
     ),
-    (8, "a target that is not in force", facts(target=value(standing="withheld"))),
+    (8, "a target that is not in force", facts(target=value(status="withheld"))),
     (9, "no audit", contract(audit="")),
     (10, "another collection", contract(collections=("operations", "others"))),
     (10, "a successor of another collection", facts(successor=value("2.0.0", collection="others"))),
@@ -204,7 +204,7 @@ VALUES = st.builds(
     st.sampled_from(["1.0.0", "2.0.0", "0.9.0", "2.0.0-rc.1", "none"]),
     st.sampled_from(["x", "y"]),
     state=st.sampled_from(list(ValueState)),
-    standing=st.sampled_from(["in force", "staged", "withheld"]),
+    status=st.sampled_from(["in force", "staged", "withheld"]),
     act_type=st.sampled_from(["operation", "other"]),
     authority_ref=st.sampled_from(["team", "other", ""]),
     collection=st.sampled_from(["operations", "others"]),
@@ -248,7 +248,7 @@ def restated(wish: Contract, known: Facts) -> str:
         6: {wish.authority, after.authority_ref if after else None} <= {None, target.authority_ref if target else None},
         7: names_successor or not needs_successor,
         8: target is not None
-        and (target.state, target.standing) == ("active", "in force")
+        and (target.state, target.status) == ("active", "in force")
         and (not needs_successor or successor_fault(known) is None),
         9: wish.audit.strip() != "",
         10: len(set(wish.collections) | {v.collection for v in (target, after) if v}) <= 1,
@@ -288,7 +288,7 @@ def test_any_input_has_exactly_one_verdict(wish: Contract, known: Facts) -> None
             SuccessorFault.CYCLE,
         ),
         (Facts(target=value(), successor=value("2.0.0", state=ValueState.RETIRED)), SuccessorFault.NOT_ACTIVE),
-        (Facts(target=value(), successor=value("2.0.0", standing="staged")), SuccessorFault.NOT_ACTIVE),
+        (Facts(target=value(), successor=value("2.0.0", status="staged")), SuccessorFault.NOT_ACTIVE),
         (Facts(target=value("1.10.0"), successor=value("1.2.0")), SuccessorFault.VERSION_LOWER),
         (Facts(target=value("2.0.0"), successor=value("2.0.0-rc.1")), SuccessorFault.VERSION_LOWER),
         (Facts(target=value(), successor=value("2.0.0", act_type="other")), SuccessorFault.OTHER_ACT),

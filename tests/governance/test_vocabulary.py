@@ -171,7 +171,7 @@ REFUSED: dict[str, tuple[Any, RegistryCode]] = {
     "no values": ({"collection": "c"}, RegistryCode.MISSING_PLAN),
     "an empty list": ({"collection": "c", "values": []}, RegistryCode.MISSING_PLAN),
     "a state that it claims": (one(state="active"), RegistryCode.RUNTIME_OVERCLAIM),
-    "a standing that it claims": (one(standing="in force"), RegistryCode.RUNTIME_OVERCLAIM),
+    "a status that it claims": (one(status="in force"), RegistryCode.RUNTIME_OVERCLAIM),
     "an identity that it claims": (one(vocab_id="x"), RegistryCode.RUNTIME_OVERCLAIM),
     "a field that is not governed": (one(handler="os.system"), RegistryCode.VALUE_INJECTION),
     "no authority": (one(governing_authority_ref=None), RegistryCode.AUTHORITY_ABSENT),
@@ -258,7 +258,7 @@ def row(name: str, follower: str | None = None, state: ValueState | None = None)
     made = read_manifest({"collection": "c", "values": [value(code, version)]}).values[0]
     return RegistryValue(
         value_id=1, vocab_id="v", collection="c", operation_code=code, protocol_version=version, act_type="operation",
-        semantics=made.semantics_text, authority_ref="board:7", digest=made.digest, standing="in force",
+        semantics=made.semantics_text, authority_ref="board:7", digest=made.digest, status="in force",
         state=state or (ValueState.SUPERSEDED if follower else ValueState.ACTIVE), version=1,
         successor_code=next_code or None, successor_version=next_version or None, rollback_ref=None, run_id=1,
         grant_id=1, created_at=moment, updated_at=moment,

@@ -143,7 +143,7 @@ class Oracle:
             "error_message": None,
             "progress": None,
             "progress_note": None,
-            "cancel_asked_at": None,
+            "cancel_requested_at": None,
             "started_at": now if lease.begin else None,
             "finished_at": None,
             "created_at": now,

@@ -42,7 +42,7 @@ def test_a_winner_gets_an_execution_a_lease_and_a_token(verbs: Verbs) -> None:
         error_message=None,
         progress=None,
         progress_note=None,
-        cancel_asked_at=None,
+        cancel_requested_at=None,
         started_at=now,
         finished_at=None,
         created_at=now,

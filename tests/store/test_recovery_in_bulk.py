@@ -76,8 +76,8 @@ def test_committed_cancelled_and_often_lost_attempts_are_not_recovered_in_bulk(v
     verbs.work(done, Commit(done.token, "1"))
     with verbs.store.transaction() as transaction:
         transaction.execute(
-            "UPDATE holdfast_jobs SET cancel_asked_at = lease_expires_at, cancel_by = 'ann', cancel_reason = 'why',"
-            f" cancel_move_id = 'asked' WHERE job_id = {wanted.job_id}"
+            "UPDATE holdfast_jobs SET cancel_requested_at = lease_expires_at, cancel_by = 'ann', cancel_reason = 'why',"
+            f" cancel_move_id = 'requested' WHERE job_id = {wanted.job_id}"
         )
     verbs.clock.advance(31)
     assert expire(verbs) == [plain.job_id]

@@ -68,7 +68,7 @@ def test_a_submission_is_recorded_as_given(verbs: Verbs) -> None:
         updated_at=now,
     )
     assert steps(verbs.journal(job_id)) == [
-        (1, None, "pending", "submit", "client-1", "asked for", 0, None, now),
+        (1, None, "pending", "submit", "client-1", "as ordered", 0, None, now),
     ]
     assert verbs.executions(job_id) == []
 

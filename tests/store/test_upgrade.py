@@ -11,6 +11,8 @@ from holdfast.audit.check.runner import check
 from holdfast.audit.seals.verify import verify
 from holdfast.core.errors import SchemaVersionError
 from holdfast.core.machines import JobState
+from holdfast.core.records import time_text
+from holdfast.core.vocabulary import RegistryStatus
 from holdfast.store import Store, connect, open_store
 from holdfast.store.migrations import migrate, migrations
 from tests.enforcement.raw import Client
@@ -20,6 +22,12 @@ from tests.support.old_ledgers import build
 # An approver of version 1 was registered without a grant: the key is doubted since.
 DOUBTED = {("grants_authentic", "APPROVER approver-1")}
 GENERATED = {"holdfast_migrations", "holdfast_machines", "holdfast_transitions"}
+RENAMED = {
+    ("holdfast_jobs", "cancel_asked_at"): "cancel_requested_at",
+    ("holdfast_aborted", "cancel_asked_at"): "cancel_requested_at",
+    ("holdfast_collections", "standing"): "status",
+    ("holdfast_values", "standing"): "status",
+}
 
 
 @pytest.fixture
@@ -65,11 +73,44 @@ def test_an_upgrade_keeps_every_row_and_leaves_a_sound_ledger(old_url: str) -> N
     before = rows_of(old_url)
     with connect(old_url) as store:
         assert migrate(store) == tuple(migration.name for migration in migrations(store.dialect)[1:])
+    before = {
+        table: sorted(({RENAMED.get((table, name), name): row[name] for name in row} for row in rows), key=repr)
+        for table, rows in before.items()
+    }
     columns = {table: list(rows[0]) if rows else [] for table, rows in before.items()}
     assert rows_of(old_url, columns) == before
     with open_store(old_url) as store:
         with store.transaction() as transaction:
             assert len(transaction.recovery.recover(actor="reaper")) == 3
+        assert broken(store) == DOUBTED
+        assert verify(store).ok
+
+
+def test_a_pending_request_to_cancel_and_the_registry_survive_an_upgrade(old_url: str) -> None:
+    client = Client(old_url)
+    client.run("UPDATE holdfast_jobs SET cancel_asked_at = '2026-01-02T03:05:11.000000Z' WHERE job_id = 14")
+    client.commit()
+    client.close()
+    with connect(old_url) as store:
+        migrate(store)
+    with open_store(old_url) as store:
+        with store.reading() as reading:
+            requested = {
+                job_id: time_text(execution.cancel_requested_at)
+                for job_id in (13, 14)
+                for execution in reading.lists.executions(job_id)
+                if execution.cancel_requested_at is not None
+            }
+            assert requested == {13: "2026-01-02T03:05:10.000000Z", 14: "2026-01-02T03:05:11.000000Z"}
+            [collection] = reading.registry.collections()
+            assert (collection.collection, collection.status) == ("operations", RegistryStatus.IN_FORCE)
+            in_force = {(value.operation_code, value.state) for value in reading.registry.values_in_force()}
+            assert in_force == {("echo.two", "active"), ("echo", "superseded")}
+        with store.transaction() as transaction:
+            transaction.recovery.recover(actor="reaper")
+        with store.reading() as reading:
+            codes = {job_id: reading.jobs.get(job_id).quarantine_code for job_id in (13, 14)}
+        assert codes == {13: "cancelled", 14: "cancelled"}
         assert broken(store) == DOUBTED
         assert verify(store).ok
 

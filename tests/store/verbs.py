@@ -74,7 +74,7 @@ class Verbs:
 
     def submit_all(self, submissions: Sequence[Submission]) -> list[Admission]:
         with self.store.transaction() as transaction:
-            return transaction.jobs.submit(submissions, actor="client-1", reason="asked for")
+            return transaction.jobs.submit(submissions, actor="client-1", reason="as ordered")
 
     def submit(self, **fields: Any) -> int:
         """Submit one job and return its id."""

@@ -64,7 +64,7 @@ class PastExecution(msgspec.Struct, frozen=True, kw_only=True):
     error_message: str | None
     progress: float | None
     progress_note: str | None
-    cancel_asked_at: datetime | None
+    cancel_requested_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
     created_at: datetime
@@ -205,7 +205,7 @@ def _execution_then(execution: Execution, history: _JournalAt) -> PastExecution:
         error_message=execution.error_message if ended else None,
         progress=execution.progress if ended else None,
         progress_note=execution.progress_note if ended else None,
-        cancel_asked_at=_until(execution.cancel_asked_at, history.at),
+        cancel_requested_at=_until(execution.cancel_requested_at, history.at),
         started_at=_until(execution.started_at, history.at),
         finished_at=execution.finished_at if ended else None,
         created_at=execution.created_at,

@@ -214,7 +214,7 @@ def job_step(job: Job, event: str) -> Step:
 
 def aborted(attempt: Attempt, event: str, **values: Any) -> Move:
     """Return the move that ends an attempt without success. If its cancellation was requested, the job is cancelled."""
-    if attempt.execution.cancel_asked_at is not None:
+    if attempt.execution.cancel_requested_at is not None:
         ended = {"quarantine_code": CANCELLED, "error_code": values["error_code"] or CANCELLED}
         event, values = "cancel", values | ended | {"run_at": None, "excused": False}
     return Move(steps=(execution_step(attempt, "abort"), job_step(attempt.job, event)), **values)

@@ -114,7 +114,7 @@ class RegistryValue(msgspec.Struct, frozen=True):
     semantics: str
     authority_ref: str
     digest: str
-    standing: str
+    status: str
     state: ValueState
     version: int
     successor_code: str | None
@@ -133,7 +133,7 @@ class Collection(msgspec.Struct, frozen=True):
     schema: str
     schema_digest: str
     manifest_digest: str | None
-    standing: str
+    status: str
     run_id: int
     created_at: datetime
     updated_at: datetime

@@ -79,7 +79,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FIELDS = {"collection", "environment", "act_types", "values", "manifest_digest", "cser"}
-_CLAIMS = {"state", "status", "standing", "in_force", "vocab_id"}
+_CLAIMS = {"state", "status", "in_force", "vocab_id"}
 
 
 def read_manifest(document: Json) -> Manifest:

@@ -100,7 +100,7 @@ def successor_fault(facts: Facts) -> SuccessorFault | None:
         return SuccessorFault.ITSELF
     if ValueName.of(target) in _chain(ValueName.of(successor), facts.follows):
         return SuccessorFault.CYCLE
-    if successor.state != ValueState.ACTIVE or successor.standing != RegistryStatus.IN_FORCE:
+    if successor.state != ValueState.ACTIVE or successor.status != RegistryStatus.IN_FORCE:
         return SuccessorFault.NOT_ACTIVE
     if successor.operation_code == target.operation_code and not _at_least(successor, target):
         return SuccessorFault.VERSION_LOWER
@@ -169,7 +169,7 @@ def _successor_absent(contract: Contract, _facts: Facts) -> bool:
 def _not_forward(contract: Contract, facts: Facts) -> bool:
     """A value moves once, while it is active and in force, to a successor in force."""
     in_force = (
-        facts.target and facts.target.state == ValueState.ACTIVE and facts.target.standing == RegistryStatus.IN_FORCE
+        facts.target and facts.target.state == ValueState.ACTIVE and facts.target.status == RegistryStatus.IN_FORCE
     )
     return not in_force or (contract.disposition == Disposition.SUPERSEDE and successor_fault(facts) is not None)
 

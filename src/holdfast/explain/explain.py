@@ -57,7 +57,7 @@ def _of_running(seen: JobView) -> Iterator[Finding]:
         )
     else:
         yield from _held(seen, execution)
-    if execution.cancel_asked_at is not None:
+    if execution.cancel_requested_at is not None:
         request, evidence = _request(seen, execution)
         words = f"{request}; the job is cancelled when attempt {execution.attempt} ends, unless it commits first."
         yield seen.finding(FindingCode.CANCEL_REQUESTED, words, evidence)
@@ -67,14 +67,14 @@ def _of_running(seen: JobView) -> Iterator[Finding]:
 
 def _request(seen: JobView, execution: Execution) -> tuple[str, dict[str, object]]:
     """Return the words and the evidence of a request to cancel an attempt."""
-    requested_at = execution.cancel_asked_at or execution.updated_at
+    requested_at = execution.cancel_requested_at or execution.updated_at
     row = next((r for r in seen.requests if r.attempt == execution.attempt), None)
     by, reason = (row.actor, row.reason) if row else (None, None)
     words = (
         f"{by or 'An operator'} requested at {seen.when(requested_at)} to cancel it{f': {reason}' if reason else ''}"
     )
     return words, {
-        "cancel_asked_at": moment_text(requested_at),
+        "cancel_requested_at": moment_text(requested_at),
         "by": by,
         "reason": reason,
         "attempt": execution.attempt,
@@ -232,7 +232,7 @@ def _of_succeeded(seen: JobView) -> Iterator[Finding]:
         {"succeeded_at": moment_text(job.updated_at), "attempts": job.attempts, "has_result": job.result is not None},
     )
     last = next((e for e in seen.reading.lists.executions(job.job_id) if e.attempt == job.attempts), None)
-    if last is not None and last.cancel_asked_at is not None:
+    if last is not None and last.cancel_requested_at is not None:
         request, evidence = _request(seen, last)
         yield seen.finding(FindingCode.CANCEL_TOO_LATE, f"{request}; too late: the attempt committed first.", evidence)
     if job.slimmed:

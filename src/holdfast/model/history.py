@@ -285,7 +285,7 @@ class RecordedHistory:
         made = Try(self.status or ExecutionStatus.LEASED, 1, self.attempts, BEFORE if expired else AFTER)
         execution = execution_of(made)
         if self.stop_requested:
-            execution = msgspec.structs.replace(execution, cancel_asked_at=at(BEFORE))
+            execution = msgspec.structs.replace(execution, cancel_requested_at=at(BEFORE))
         return Attempt(job, execution)
 
     def _wrong_end(self) -> list[WrongStep]:

@@ -231,7 +231,7 @@ def execution_of(attempt: Try) -> Execution:
         error_message=None,
         progress=None,
         progress_note=None,
-        cancel_asked_at=None,
+        cancel_requested_at=None,
         started_at=None,
         finished_at=None,
         created_at=_START,

@@ -174,7 +174,9 @@ class _Trace(ExitStack):
     def _take_record(self, table: Table, row: dict[str, Any]) -> None:
         if table.full_name in _MACHINES:
             facts = (row[table.key[0]], row["state"], row["version"], row["history_from"])
-            self._put("records", _MACHINES[table.full_name], *facts, row.get("attempts"), row.get("status"))
+            # Values of the registry have a status too, which is not that of an attempt.
+            attempt = (row["attempts"], row["status"]) if table.name == "jobs" else (None, None)
+            self._put("records", _MACHINES[table.full_name], *facts, *attempt)
         self._archived |= table.name == "archives"
         if table.name == "calls":
             self._put("budgets", row["job_id"], row["max_attempts"], row["replay_attempts"])

@@ -127,10 +127,10 @@ def move_violations(guarded: Guarded, old: str, new: str, no_door: str) -> Itera
             own += f" OR (NOT {no_door} AND EXISTS (SELECT 1 FROM {{schema}}holdfast_journal j WHERE {recorded}))"
         yield Violation(Refusal.GRANT_REQUIRED, f"({ends}) AND NOT ({own})")
     if guarded.built_by_runs:
-        # `standing` is not part of the state machine: only a running build of the collection may change it.
+        # `status` is not part of the state machine: only a running build of the collection may change it.
         under_way = sql_texts([ProcedureState.RUNNING, ProcedureState.COMPENSATING])
         building = f"p.lease = 'registry:' || {new}.collection AND p.state IN ({under_way})"
-        placed = f"{new}.standing IS DISTINCT FROM {old}.standing"
+        placed = f"{new}.status IS DISTINCT FROM {old}.status"
         run = f"EXISTS (SELECT 1 FROM {{schema}}holdfast_procedures p WHERE {building})"
         yield Violation(Refusal.GRANT_REQUIRED, f"{placed} AND NOT {run} AND {no_door}")
     yield Violation(Refusal.WRITE_ONCE, f"({_rewritten(guarded, old, new)}) AND {no_door}")
@@ -341,7 +341,7 @@ def _granted(guarded: Guarded, new: str, *, born: bool) -> str:
         running = (
             f"p.run_id = {new}.run_id AND p.grant_id = g.grant_id AND p.state = {sql_text(ProcedureState.RUNNING)}"
         )
-        running += f" AND {new}.standing = 'staged'"
+        running += f" AND {new}.status = 'staged'"
         own = f"({own} OR EXISTS (SELECT 1 FROM {{schema}}holdfast_procedures p WHERE {running}))"
     return _consumed(new, own)
 

@@ -67,7 +67,7 @@ def job_violations(old: str, new: str, no_door: str) -> Iterator[Violation]:
     emptied = f"EXISTS (SELECT 1 FROM {{schema}}{PREFIX}calls c WHERE c.job_id = {new}.job_id AND c.payload IS NULL)"
     yield Violation(Refusal.SLIMMED, f"{released} AND {emptied}")
     # If the cancellation of an attempt was requested and the attempt ends without a commit, its job is cancelled.
-    kept_on = f"{old}.cancel_asked_at IS NOT NULL AND {ended(old, new)} AND {new}.event <> 'cancel'"
+    kept_on = f"{old}.cancel_requested_at IS NOT NULL AND {ended(old, new)} AND {new}.event <> 'cancel'"
     yield Violation(Refusal.ILLEGAL_EDGE, f"{kept_on} AND {no_door}")
     yield Violation(Refusal.WRITE_ONCE, f"({_rewritten(old, new, changed)} OR {_requested(old, new)}) AND {no_door}")
 
@@ -183,7 +183,7 @@ REQUEST_COLUMNS = (
 def made_request(old: str, new: str) -> str:
     """Return the condition that the cancellation of an attempt has been requested."""
     signed = f"{new}.cancel_by IS NOT NULL AND {new}.cancel_move_id IS NOT NULL"
-    return f"{old}.cancel_asked_at IS NULL AND {new}.cancel_asked_at IS NOT NULL AND {signed}"
+    return f"{old}.cancel_requested_at IS NULL AND {new}.cancel_requested_at IS NOT NULL AND {signed}"
 
 
 def request_values(new: str, *, epoch: str, xid: str, door: str) -> str:
@@ -192,7 +192,7 @@ def request_values(new: str, *, epoch: str, xid: str, door: str) -> str:
     return (
         f"{sql_text(REQUEST.name)}, {new}.job_id, {new}.attempts, NULL, {sql_text(birth.target)}, {epoch}, {xid},\n"
         f"    {sql_text(birth.event)}, {new}.cancel_by, {new}.cancel_reason, {new}.attempts, {new}.cancel_move_id,\n"
-        f"    {door},\n    {new}.cancel_asked_at"
+        f"    {door},\n    {new}.cancel_requested_at"
     )
 
 
@@ -207,7 +207,7 @@ def just_requested(row: str, written_here: str | None = None) -> str:
 
 ABORTED_COLUMNS = (
     "job_id, attempt, version, excused, lease_owner, lease_token, lease_expires_at,\n"
-    "    created_at, started_at, finished_at, cancel_asked_at, progress, progress_note,\n"
+    "    created_at, started_at, finished_at, cancel_requested_at, progress, progress_note,\n"
     "    event, actor, reason, move_id, error_code, error_message"
 )
 
@@ -219,7 +219,7 @@ def aborted_values(old: str, new: str, *, flag: str) -> str:
     return (
         f"{new}.job_id, {new}.attempts,\n    CASE {old}.status {depth} END,\n    {flag.format(excused)},\n"
         f"    {old}.lease_owner, {old}.lease_token, coalesce({old}.lease_expires_at, {old}.updated_at),\n"
-        f"    {old}.last_attempt_at, {old}.started_at, {new}.updated_at, {old}.cancel_asked_at, {old}.progress,\n"
+        f"    {old}.last_attempt_at, {old}.started_at, {new}.updated_at, {old}.cancel_requested_at, {old}.progress,\n"
         f"    {old}.progress_note, {new}.event, {new}.actor, {new}.reason, {new}.move_id,\n"
         f"    {_error_code(old, new)},\n"
         f"    CASE WHEN {excused} THEN {new}.excuse_message ELSE {new}.last_error_message END"

@@ -125,12 +125,12 @@ ALL = (
     ),
     _table(
         "collections",
-        "collection schema schema_digest manifest_digest? standing run_id:whole created_at:time updated_at:time",
+        "collection schema schema_digest manifest_digest? status run_id:whole created_at:time updated_at:time",
     ),
     _table(
         "values",
         "value_id:whole vocab_id! collection! operation_code! protocol_version! act_type! semantics! authority_ref!"
-        " digest! standing state version:whole successor_code? successor_version? rollback_ref? run_id:whole?!"
+        " digest! status state version:whole successor_code? successor_version? rollback_ref? run_id:whole?!"
         " created_at:time! updated_at:time event actor reason? move_id grant_id:whole? history_from:whole!",
         numbered=True,
     ),
@@ -163,7 +163,7 @@ ALL = (
         "jobs",
         "job_id:whole operation! queue! priority:whole! state version:whole attempts:whole excused:whole run_at:time"
         " due_at:time? resting? status? lease_owner? lease_token:whole? lease_expires_at:time? last_attempt_at:time?"
-        " started_at:time? progress:real? progress_note? cancel_asked_at:time? result? last_error_code?"
+        " started_at:time? progress:real? progress_note? cancel_requested_at:time? result? last_error_code?"
         " last_error_message? excuse_code? excuse_message? quarantine_code? replay_reason? updated_at:time event actor"
         " reason? move_id grant_id:whole? history_from:whole! cancel_by? cancel_reason? cancel_move_id? lost:whole?"
         " parked? limit_key? deadline_at:time?",
@@ -178,7 +178,7 @@ ALL = (
     _table(
         "aborted",
         "job_id:whole! attempt:whole! version:whole! lease_owner! lease_token:whole! lease_expires_at:time!"
-        " excused:flag! error_code?! error_message?! progress:real?! progress_note?! cancel_asked_at:time?!"
+        " excused:flag! error_code?! error_message?! progress:real?! progress_note?! cancel_requested_at:time?!"
         " started_at:time?! finished_at:time! created_at:time! event! actor! reason?! move_id!",
         key=2,
     ),
@@ -317,7 +317,7 @@ def _guarded(machine: Machine, name: str, **options: Any) -> Guarded:
     return Guarded(machine=machine, table=table.full_name, id=table.key[0], write_once=table.write_once, **options)
 
 
-REQUESTED = ("cancel_asked_at", "cancel_by", "cancel_reason", "cancel_move_id")
+REQUESTED = ("cancel_requested_at", "cancel_by", "cancel_reason", "cancel_move_id")
 """The columns of a job that hold the request to cancel its current attempt."""
 RUNNING = ("status", "lease_expires_at", "progress", "progress_note")
 """The columns of a job that change while its current attempt runs."""
@@ -337,7 +337,7 @@ GUARDED = (
             "last_error_code",
             "quarantine_code",
             "grant_id",
-            "cancel_asked_at",
+            "cancel_requested_at",
             "cancel_by",
             "lost",
         ),
@@ -367,9 +367,9 @@ GUARDED = (
         alone=(("operation_code", "act_type"), (ValueState.ACTIVE,)),
         put_back=True,
         one_a_grant=True,
-        aside=("standing", "withheld"),
+        aside=("status", "withheld"),
         built_by_runs=True,
-        at_rest=("standing", "updated_at"),
+        at_rest=("status", "updated_at"),
     ),
     _guarded(SWITCH, "switches", alone=(("name",), (SwitchState.ON,)), put_back=True, one_a_grant=True),
     _guarded(SETTING, "settings", alone=(("kind", "name"), (SettingState.ACTIVE,))),

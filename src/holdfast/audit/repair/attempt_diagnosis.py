@@ -134,8 +134,8 @@ def _ended_by(job: ExaminedJob, attempt: int, end: Entry, image: dict[str, Any] 
     at = written_at(end) or time_text(EPOCH)
     known = image or {
         "lease_owner": claim.actor if claim else LOST, "lease_token": 0, "lease_expires_at": at, "error_code": LOST,
-        "error_message": None, "progress": None, "progress_note": None, "cancel_asked_at": None, "started_at": begun,
-        "created_at": (written_at(claim) if claim else None) or at, "finished_at": at,
+        "error_message": None, "progress": None, "progress_note": None, "cancel_requested_at": None,
+        "started_at": begun, "created_at": (written_at(claim) if claim else None) or at, "finished_at": at,
     }  # fmt: skip
     row = {**known, **readable(known), "job_id": job.id, "attempt": attempt, "version": rows[-1].version}
     if end.maintenance_id is None:
@@ -175,7 +175,7 @@ def readable(image: dict[str, Any]) -> dict[str, Any]:
     finished = image["finished_at"] if time_or_none(image["finished_at"]) else time_text(EPOCH)
     needed = ("finished_at", "lease_expires_at", "created_at")
     fixed: dict[str, Any] = {name: finished for name in needed if time_or_none(image[name]) is None}
-    for name in ("started_at", "cancel_asked_at"):
+    for name in ("started_at", "cancel_requested_at"):
         if image[name] is not None and time_or_none(image[name]) is None:
             fixed[name] = None
     return fixed if is_fit(image["error_message"]) else {**fixed, "error_message": None}
@@ -194,7 +194,7 @@ def _aborted_now(job: ExaminedJob, attempt: int, verdict: Verdict) -> dict[str, 
         "job_id": job.id, "attempt": attempt, "version": 1 + _DEPTH.get(status_before(job, attempt) or "", 0),
         "lease_owner": image["lease_owner"] or LOST, "lease_token": image["lease_token"] or 0,
         "lease_expires_at": image["lease_expires_at"] or at, "created_at": image["last_attempt_at"] or at,
-        "finished_at": at, "started_at": image["started_at"], "cancel_asked_at": image["cancel_asked_at"],
+        "finished_at": at, "started_at": image["started_at"], "cancel_requested_at": image["cancel_requested_at"],
         "progress": image["progress"], "progress_note": image["progress_note"], "excused": False,
         "error_code": UNSOUND, "error_message": None, "event": EVENT, "actor": LOST, "reason": verdict.why,
         "move_id": own_move_id(job),

@@ -174,7 +174,7 @@ def _started(job: ExaminedJob, rows: list[Entry]) -> dict[str, Json]:
     begun = next((written_at(row) for row in rows if row.target == ExecutionStatus.IN_PROGRESS), None)
     return {
         name: value
-        for name, value in (("started_at", begun), ("cancel_asked_at", None))
+        for name, value in (("started_at", begun), ("cancel_requested_at", None))
         if image[name] is not None and time_or_none(image[name]) is None
     }
 

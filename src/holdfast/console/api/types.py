@@ -128,7 +128,7 @@ class ExecutionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     error_message: str | None
     progress: float | None
     progress_note: str | None
-    cancel_asked_at: datetime | None
+    cancel_requested_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
     created_at: datetime

@@ -210,7 +210,7 @@ class _PooledExecution(_RemoteExecution):
             self._looked_at = time.monotonic()
             with self._ledger.store.reading() as reading:
                 found = reading.lists.attempt(self.record.execution.exec_id)
-            held = found and found.execution.status not in EXECUTION.final and not found.execution.cancel_asked_at
+            held = found and found.execution.status not in EXECUTION.final and not found.execution.cancel_requested_at
             self._cancelled = not held
         return self._cancelled
 

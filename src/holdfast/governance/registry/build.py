@@ -147,24 +147,24 @@ def _stage_collection(at: StepContext) -> Json:
         at.transaction.registry.stage_collection(
             manifest.collection, manifest.schema_text, manifest.schema_digest, run_id=at.run_id
         )
-    elif known.standing == RegistryStatus.WITHHELD:
+    elif known.status == RegistryStatus.WITHHELD:
         _place(at, known, RegistryStatus.STAGED)
     return {
         "collection": manifest.collection,
         "schema_digest": manifest.schema_digest,
-        "was": known.standing if known else None,
+        "was": known.status if known else None,
     }
 
 
 def _withhold_collection(at: StepContext) -> None:
     staged = at.outcomes["S2_SCHEMA"]
     known: Collection | None = at.transaction.registry.collection(staged["collection"])
-    if staged["was"] != RegistryStatus.IN_FORCE and known is not None and known.standing != RegistryStatus.WITHHELD:
+    if staged["was"] != RegistryStatus.IN_FORCE and known is not None and known.status != RegistryStatus.WITHHELD:
         _place(at, known, RegistryStatus.WITHHELD)
 
 
-def _place(at: StepContext, known: Collection, standing: RegistryStatus, manifest_digest: str | None = None) -> None:
-    if not at.transaction.registry.place_collection(known, standing, run_id=at.run_id, manifest_digest=manifest_digest):
+def _place(at: StepContext, known: Collection, status: RegistryStatus, manifest_digest: str | None = None) -> None:
+    if not at.transaction.registry.place_collection(known, status, run_id=at.run_id, manifest_digest=manifest_digest):
         raise StepFailed(f"The collection {known.collection} was changed by another run.")
 
 
@@ -188,11 +188,11 @@ def _admit(at: StepContext, manifest: Manifest, value: Value) -> bool:
         raise error
     if row is not None:
         at.transaction.registry.place_values([row], RegistryStatus.WITHHELD, RegistryStatus.STAGED)
-        return row.standing != RegistryStatus.IN_FORCE
+        return row.status != RegistryStatus.IN_FORCE
     at.transaction.registry.admit(
         manifest.collection,
         value,
-        standing=RegistryStatus.STAGED,
+        status=RegistryStatus.STAGED,
         run_id=at.run_id,
         grant_id=at.grant_id,
         actor=at.actor,

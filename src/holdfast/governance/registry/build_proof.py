@@ -107,7 +107,7 @@ def verify_values(at: StepContext) -> None:
 def manifest_rows(reading: Reading, manifest: Manifest) -> list[RegistryValue]:
     """Return the stored values of a manifest that are not withheld."""
     rows = (reading.registry.value(*value.key) for value in manifest.values)
-    return [row for row in rows if row is not None and row.standing != RegistryStatus.WITHHELD]
+    return [row for row in rows if row is not None and row.status != RegistryStatus.WITHHELD]
 
 
 def stored_digest(manifest: Manifest, rows: Iterable[RegistryValue]) -> str:
@@ -122,10 +122,10 @@ def stored_digest(manifest: Manifest, rows: Iterable[RegistryValue]) -> str:
 
 def guard_faults(rows: list[RegistryValue], manifest: Manifest | None = None) -> list[RegistryError]:
     """Return the errors in a collection: duplicates, two active versions, bad successors, unlisted staged values."""
-    shown = [row for row in rows if row.standing != RegistryStatus.WITHHELD]
+    shown = [row for row in rows if row.status != RegistryStatus.WITHHELD]
     active = (stored_value(row) for row in shown if row.state == ValueState.ACTIVE)
     listed = {ValueName(*value.key) for value in manifest.values} if manifest else set()
-    staged = [ValueName.of(row) for row in shown if row.standing == RegistryStatus.STAGED]
+    staged = [ValueName.of(row) for row in shown if row.status == RegistryStatus.STAGED]
     duplicates = [name for name, n in Counter(map(ValueName.of, rows)).items() if n > 1]
     return [
         *(refusal(RegistryCode.DUPLICATE_VALUE, f"{name} is stored twice.") for name in duplicates),
@@ -187,16 +187,16 @@ def summary(reading: Reading, collection: str) -> dict[str, Json]:
     """Return counts and a digest of a collection: short, because the outcome of a step has a size limit."""
     known, rows = reading.registry.collection(collection), _rows(reading, collection)
     return {
-        "collection": known.standing if known else None,
+        "collection": known.status if known else None,
         "schema": known.schema_digest if known else None,
-        "values": dict(Counter(row["standing"] for row in rows)),
+        "values": dict(Counter(row["status"] for row in rows)),
         "digest": cser_digest({"values": rows}),
     }
 
 
 def _rows(reading: Reading, collection: str) -> list[dict[str, Json]]:
     return [
-        {"value": str(ValueName.of(row)), "digest": row.digest, "standing": row.standing, "state": str(row.state)}
+        {"value": str(ValueName.of(row)), "digest": row.digest, "status": row.status, "state": str(row.state)}
         for row in all_values(reading, collection=collection)
     ]
 

@@ -144,8 +144,8 @@ class EvaluatedChange:
     def require_sound(self, reading: Reading) -> None:
         """Raise RegistryError, with one code per reason, unless the change is valid."""
         value, disposition = self.request.value, self.request.disposition
-        if self.target.standing != RegistryStatus.IN_FORCE:
-            raise refusal(RegistryCode.VALUE_ABSENT, f"{value} is {self.target.standing}, not in force.")
+        if self.target.status != RegistryStatus.IN_FORCE:
+            raise refusal(RegistryCode.VALUE_ABSENT, f"{value} is {self.target.status}, not in force.")
         if self.target.state != ValueState.ACTIVE:
             raise RegistryError(
                 f"{value} is already {self.target.state}.",
@@ -200,7 +200,7 @@ def _drafted(target: RegistryValue, new: Value) -> RegistryValue:
         protocol_version=new.protocol_version,
         semantics=new.semantics_text,
         digest=new.digest,
-        standing=RegistryStatus.IN_FORCE,
+        status=RegistryStatus.IN_FORCE,
         state=ValueState.ACTIVE,
         version=1,
         successor_code=None,

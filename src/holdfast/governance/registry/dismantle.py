@@ -62,7 +62,7 @@ def dismantle(
 
 def is_dismantled(reading: Reading, known: Collection) -> bool:
     """Tell whether a collection was dismantled, and not built again since."""
-    if known.standing != RegistryStatus.WITHHELD:
+    if known.status != RegistryStatus.WITHHELD:
         return False
     _, rows = reading.query(
         "SELECT procedure FROM holdfast_procedures WHERE run_id = :run_id", {"run_id": known.run_id}
@@ -99,13 +99,13 @@ def _collection(at: StepContext) -> str:
 
 def _check(at: StepContext) -> Json:
     known = _require_disposable(at.transaction, _collection(at))
-    return {"collection": known.collection, "was": known.standing}
+    return {"collection": known.collection, "was": known.status}
 
 
 def _withhold(at: StepContext) -> Json:
     name, registry = _collection(at), at.transaction.registry
     rows = all_values(at.transaction, collection=name)
-    shown = [row.value_id for row in rows if row.standing == RegistryStatus.IN_FORCE]
+    shown = [row.value_id for row in rows if row.status == RegistryStatus.IN_FORCE]
     registry.place_values(rows, RegistryStatus.IN_FORCE, RegistryStatus.WITHHELD)
     registry.place_values(rows, RegistryStatus.STAGED, RegistryStatus.WITHHELD)
     known = registry.collection(name)

@@ -150,10 +150,10 @@ def displaced(reading: Reading, value: Value) -> RegistryError | None:
     """Return the error if another version of the code is active for the same act type, and not withheld."""
     for row in all_values(reading, operation_code=value.operation_code, state=ValueState.ACTIVE):
         other = ValueName.of(row) != ValueName(*value.key) and row.act_type == value.act_type
-        if other and row.standing != RegistryStatus.WITHHELD:
+        if other and row.status != RegistryStatus.WITHHELD:
             return refusal(
                 RegistryCode.WRONG_FOR_EFFECT,
-                f"{value.name} cannot be admitted: {ValueName.of(row)} is {row.standing} for {row.act_type}.",
+                f"{value.name} cannot be admitted: {ValueName.of(row)} is {row.status} for {row.act_type}.",
                 value=value.name,
             )
     return None

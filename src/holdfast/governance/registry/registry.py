@@ -177,7 +177,7 @@ def resolve(reading: Reading, operation_code: str, protocol_version: str, act_ty
     name = f"{operation_code}@{protocol_version}"
     if value is None:
         collection = reading.registry.collection(OPERATIONS)
-        if act_type == OPERATION and (collection is None or collection.standing != RegistryStatus.IN_FORCE):
+        if act_type == OPERATION and (collection is None or collection.status != RegistryStatus.IN_FORCE):
             raise refusal(
                 RegistryCode.VOCABULARY_ABSENT,
                 "This ledger is governed, but its registry has no operations in force.",
@@ -251,11 +251,11 @@ def _collection_faults(reading: Reading, known: Collection) -> Iterator[Registry
     if schema_digest(known.schema) != known.schema_digest:
         yield RegistryFault(RegistryCode.WRONG_CARRIER, name, "Its schema does not match its digest.")
     rows = all_values(reading, collection=name)
-    staged = [row for row in rows if row.standing == RegistryStatus.STAGED]
+    staged = [row for row in rows if row.status == RegistryStatus.STAGED]
     for row in rows:
         if stored_value(row).digest != row.digest:
             yield RegistryFault(RegistryCode.DIGEST_MISMATCH, str(ValueName.of(row)), "It does not match its digest.")
-    for error in guard_faults([row for row in rows if row.standing != RegistryStatus.STAGED]):
+    for error in guard_faults([row for row in rows if row.status != RegistryStatus.STAGED]):
         yield RegistryFault(error.code, name, error.message)
     if staged and reading.runs.unfinished(target(name), "") is None:
         yield RegistryFault(
@@ -279,9 +279,9 @@ def _build_faults(reading: Reading, built: ProcedureRun) -> Iterator[RegistryFau
         yield RegistryFault(RegistryCode.DIGEST_MISMATCH, built.idempotency_root, detail)
     known = reading.registry.collection(manifest.collection)
     for row in rows:
-        if row.standing != RegistryStatus.IN_FORCE and not (known and is_dismantled(reading, known)):
+        if row.status != RegistryStatus.IN_FORCE and not (known and is_dismantled(reading, known)):
             yield RegistryFault(
-                RegistryCode.VALUE_ABSENT, str(ValueName.of(row)), f"It was put in force, but is {row.standing}."
+                RegistryCode.VALUE_ABSENT, str(ValueName.of(row)), f"It was put in force, but is {row.status}."
             )
     evidence = {row.kind: row for row in reading.runs.evidence(built.run_id) if row.voided_at is None}
     for kind in EVIDENCE:

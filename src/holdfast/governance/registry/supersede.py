@@ -209,7 +209,7 @@ def _move(
         transaction.registry.admit(
             change.target.collection,
             change.new,
-            standing=RegistryStatus.IN_FORCE,
+            status=RegistryStatus.IN_FORCE,
             grant_id=grant_id,
             actor=request.actor,
             reason=request.reason,

@@ -41,7 +41,8 @@ WITH RECURSIVE
            lease_owner = :owner, lease_expires_at = t.now
              + make_interval(secs => coalesce((:leases::json ->> j.operation)::double precision, :lease_s)),
            last_attempt_at = t.now, started_at = CASE WHEN :begins THEN t.now END, excuse_code = NULL,
-           excuse_message = NULL, cancel_asked_at = NULL, cancel_by = NULL, cancel_reason = NULL, cancel_move_id = NULL,
+           excuse_message = NULL, cancel_requested_at = NULL, cancel_by = NULL, cancel_reason = NULL,
+           cancel_move_id = NULL,
            updated_at = greatest(j.updated_at, t.now), event = :event, actor = :owner,
            reason = NULL, move_id = :move_id, grant_id = NULL
       FROM t
@@ -74,7 +75,8 @@ WITH
            lease_owner = :owner, lease_expires_at = t.now
              + make_interval(secs => coalesce((:leases::json ->> j.operation)::double precision, :lease_s)),
            last_attempt_at = t.now, started_at = CASE WHEN :begins THEN t.now END, excuse_code = NULL,
-           excuse_message = NULL, cancel_asked_at = NULL, cancel_by = NULL, cancel_reason = NULL, cancel_move_id = NULL,
+           excuse_message = NULL, cancel_requested_at = NULL, cancel_by = NULL, cancel_reason = NULL,
+           cancel_move_id = NULL,
            updated_at = greatest(j.updated_at, t.now), event = :event, actor = :owner,
            reason = NULL, move_id = :move_id, grant_id = NULL
       FROM t
@@ -140,7 +142,7 @@ UPDATE holdfast_jobs AS j
  WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k))
    AND j.job_id = k.job_id AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.status = k.source
    AND (k.lease_live IS NULL OR k.lease_live = (j.lease_expires_at > k.now))
-   AND (j.cancel_asked_at IS NULL OR k.status IS NOT NULL OR k.event = 'cancel')
+   AND (j.cancel_requested_at IS NULL OR k.status IS NOT NULL OR k.event = 'cancel')
 RETURNING j.job_id;
 
 -- name: keep_tracebacks
@@ -156,7 +158,7 @@ WITH k AS MATERIALIZED (
     coalesce(:now, statement_timestamp()) AS now
     FROM jsonb_array_elements(:rows) r),
 held AS MATERIALIZED (
-  SELECT j.job_id, j.attempts, j.cancel_asked_at FROM k JOIN holdfast_jobs j ON j.job_id = k.job_id
+  SELECT j.job_id, j.attempts, j.cancel_requested_at FROM k JOIN holdfast_jobs j ON j.job_id = k.job_id
    WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k))
      AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.lease_expires_at > k.now),
 free AS MATERIALIZED (
@@ -168,7 +170,7 @@ extended AS (
    WHERE j.job_id IN (SELECT job_id FROM free) AND j.job_id = k.job_id AND j.lease_token = k.token
      AND j.lease_owner = k.owner AND j.lease_expires_at > k.now
   RETURNING j.job_id)
-SELECT h.job_id * 1000000 + h.attempts, h.cancel_asked_at IS NOT NULL
+SELECT h.job_id * 1000000 + h.attempts, h.cancel_requested_at IS NOT NULL
   FROM held h
  WHERE h.job_id IN (SELECT job_id FROM extended) OR h.job_id NOT IN (SELECT job_id FROM free);
 
@@ -188,7 +190,7 @@ RETURNING j.job_id * 1000000 + j.attempts;
 SELECT {current_attempt}, {job_columns}
   FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= coalesce(:now, statement_timestamp())
-   AND (NOT :rare OR j.status = 'COMMITTED' OR j.cancel_asked_at IS NOT NULL OR coalesce(j.lost, 0) >= :losses)
+   AND (NOT :rare OR j.status = 'COMMITTED' OR j.cancel_requested_at IS NOT NULL OR coalesce(j.lost, 0) >= :losses)
  ORDER BY j.lease_expires_at LIMIT :n
    FOR NO KEY UPDATE OF j SKIP LOCKED;
 
@@ -199,7 +201,7 @@ WITH
   k AS MATERIALIZED (
     SELECT j.job_id FROM holdfast_jobs j
      WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= coalesce(:at, (SELECT now FROM t))
-       AND j.status <> 'COMMITTED' AND j.cancel_asked_at IS NULL AND coalesce(j.lost, 0) < :losses
+       AND j.status <> 'COMMITTED' AND j.cancel_requested_at IS NULL AND coalesce(j.lost, 0) < :losses
      ORDER BY j.lease_expires_at LIMIT (SELECT :n::bigint) FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE holdfast_jobs AS j
    SET state = :state, status = NULL, version = j.version + :edges, excused = j.excused + 1, lost = coalesce(j.lost, 0) + 1,

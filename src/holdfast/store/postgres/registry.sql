@@ -5,14 +5,14 @@ SELECT {collection_columns} FROM holdfast_collections c ORDER BY c.collection CO
 
 -- name: place_values
 UPDATE holdfast_values
-   SET standing = :standing, updated_at = greatest(updated_at, coalesce(:now, statement_timestamp()))
- WHERE value_id IN (SELECT value::bigint FROM jsonb_array_elements_text(:rows::jsonb)) AND standing = :was
+   SET status = :status, updated_at = greatest(updated_at, coalesce(:now, statement_timestamp()))
+ WHERE value_id IN (SELECT value::bigint FROM jsonb_array_elements_text(:rows::jsonb)) AND status = :was
 RETURNING value_id;
 
 -- name: values_in_force
 -- A value shows only if its collection does too.
 SELECT {value_columns} FROM holdfast_values v JOIN holdfast_collections c ON c.collection = v.collection
- WHERE v.standing = 'in force' AND c.standing = 'in force' AND (:collection::text IS NULL OR v.collection = :collection)
+ WHERE v.status = 'in force' AND c.status = 'in force' AND (:collection::text IS NULL OR v.collection = :collection)
  ORDER BY v.operation_code COLLATE "C", v.value_id;
 
 -- name: values_without_approval

@@ -37,7 +37,7 @@ WITH k AS MATERIALIZED (
   SELECT (r ->> 0)::bigint AS job_id, (r ->> 1)::bigint AS attempt, r ->> 2 AS move_id
     FROM json_array_elements(:rows) r)
 SELECT a.job_id * 1000000 + a.attempt, a.job_id, a.attempt, 'ABORTED', a.version, a.lease_owner, a.lease_token,
-  a.lease_expires_at, a.excused, a.error_code, a.error_message, a.progress, a.progress_note, a.cancel_asked_at,
+  a.lease_expires_at, a.excused, a.error_code, a.error_message, a.progress, a.progress_note, a.cancel_requested_at,
   a.started_at, a.finished_at, a.created_at, a.event, a.actor, a.reason, a.move_id
   FROM k JOIN holdfast_aborted a ON a.job_id = k.job_id AND a.attempt = k.attempt AND a.move_id = k.move_id
  WHERE a.job_id = ANY (ARRAY(SELECT job_id FROM k)) ORDER BY a.job_id, a.attempt;

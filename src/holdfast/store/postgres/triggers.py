@@ -34,7 +34,7 @@ def triggers() -> dict[tuple[str, str], str]:
         for table, once in ((JOBS, joint.JOBS.write_once), (CALLS, table_named("calls").names))
     }
     texts[JOBS, f"{JOBS}_requested"] = (
-        f"AFTER UPDATE OF cancel_asked_at ON {JOBS} FOR EACH ROW WHEN ({joint.made_request('old', 'new')})"
+        f"AFTER UPDATE OF cancel_requested_at ON {JOBS} FOR EACH ROW WHEN ({joint.made_request('old', 'new')})"
     )
     for guarded in GUARDED:
         table, once = guarded.table, ", ".join((guarded.id, *guarded.write_once))

@@ -264,7 +264,7 @@ BEGIN
             AND n.last_error_code IS NULL
             AND n.quarantine_code IS NULL
             AND n.grant_id IS NULL
-            AND n.cancel_asked_at IS NULL
+            AND n.cancel_requested_at IS NULL
             AND n.cancel_by IS NULL
             AND n.lost IS NULL
           )
@@ -510,7 +510,7 @@ BEGIN
         THEN {schema}holdfast_refuse(
           'HF012 retention has deleted the payload, so the record cannot change its state',
           'JOB ' || n.job_id || ', ' || coalesce(o.state, 'nothing') || ' to ' || n.state || ' by ' || n.event)
-      WHEN o.cancel_asked_at IS NOT NULL
+      WHEN o.cancel_requested_at IS NOT NULL
         AND o.status IS NOT NULL
         AND n.status IS NULL
         AND n.event <> 'cancel'
@@ -561,22 +561,22 @@ BEGIN
           )
           OR (
             (
-              n.cancel_asked_at IS DISTINCT FROM o.cancel_asked_at
+              n.cancel_requested_at IS DISTINCT FROM o.cancel_requested_at
               OR n.cancel_by IS DISTINCT FROM o.cancel_by
               OR n.cancel_reason IS DISTINCT FROM o.cancel_reason
               OR n.cancel_move_id IS DISTINCT FROM o.cancel_move_id
             )
             AND (
               (
-                o.cancel_asked_at IS NULL
-                AND n.cancel_asked_at IS NOT NULL
+                o.cancel_requested_at IS NULL
+                AND n.cancel_requested_at IS NOT NULL
                 AND n.cancel_by IS NOT NULL
                 AND n.cancel_move_id IS NOT NULL
                 AND o.status IN ('LEASED', 'IN_PROGRESS')
                 AND n.status = o.status
               )
               OR (
-                n.cancel_asked_at IS NULL
+                n.cancel_requested_at IS NULL
                 AND n.cancel_by IS NULL
                 AND n.cancel_reason IS NULL
                 AND n.cancel_move_id IS NULL
@@ -601,13 +601,13 @@ BEGIN
   IF EXISTS (SELECT 1 FROM new_rows n WHERE n.status IS NULL) THEN
     INSERT INTO {schema}holdfast_aborted
     (job_id, attempt, version, excused, lease_owner, lease_token, lease_expires_at,
-    created_at, started_at, finished_at, cancel_asked_at, progress, progress_note,
+    created_at, started_at, finished_at, cancel_requested_at, progress, progress_note,
     event, actor, reason, move_id, error_code, error_message)
     SELECT n.job_id, n.attempts,
     CASE o.status WHEN 'LEASED' THEN 2 WHEN 'IN_PROGRESS' THEN 3 WHEN 'COMMITTED' THEN 4 WHEN 'DONE' THEN 5 END,
     n.excused > o.excused,
     o.lease_owner, o.lease_token, coalesce(o.lease_expires_at, o.updated_at),
-    o.last_attempt_at, o.started_at, n.updated_at, o.cancel_asked_at, o.progress,
+    o.last_attempt_at, o.started_at, n.updated_at, o.cancel_requested_at, o.progress,
     o.progress_note, n.event, n.actor, n.reason, n.move_id,
     CASE WHEN n.excused > o.excused THEN n.excuse_code ELSE n.last_error_code END,
     CASE WHEN n.excused > o.excused THEN n.excuse_message ELSE n.last_error_message END
@@ -731,7 +731,7 @@ BEGIN
     ('REQUEST', NEW.job_id, NEW.attempts, NULL, 'requested', {epoch}, pg_current_xact_id()::text::bigint,
     'request_cancel', NEW.cancel_by, NEW.cancel_reason, NEW.attempts, NEW.cancel_move_id,
     (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-    NEW.cancel_asked_at);
+    NEW.cancel_requested_at);
   RETURN NULL;
 END
 $holdfast$;
@@ -2370,7 +2370,7 @@ BEGIN
               WHERE p.run_id = n.run_id
               AND p.grant_id = g.grant_id
               AND p.state = 'running'
-              AND n.standing = 'staged'
+              AND n.status = 'staged'
             )
           )
         )
@@ -2400,7 +2400,7 @@ BEGIN
               WHERE p.run_id = n.run_id
               AND p.grant_id = g.grant_id
               AND p.state = 'running'
-              AND n.standing = 'staged'
+              AND n.status = 'staged'
             )
           )
         )
@@ -2513,7 +2513,7 @@ BEGIN
         )
         THEN 'HF009 this change needs a grant that the same move has consumed'
       WHEN
-        n.standing IS DISTINCT FROM o.standing
+        n.status IS DISTINCT FROM o.status
         AND NOT EXISTS (
           SELECT 1 FROM {schema}holdfast_procedures p
           WHERE p.lease = 'registry:' || n.collection
@@ -2619,7 +2619,7 @@ BEGIN
           )
         )
       ) OR (
-        n.standing IS DISTINCT FROM o.standing
+        n.status IS DISTINCT FROM o.status
         AND NOT EXISTS (
           SELECT 1 FROM {schema}holdfast_procedures p
           WHERE p.lease = 'registry:' || n.collection
@@ -3393,7 +3393,7 @@ CREATE TRIGGER holdfast_jobs_once AFTER UPDATE OF operation, queue, priority, hi
 CREATE TRIGGER holdfast_calls_once AFTER UPDATE OF job_id, operation_version, client, key, payload, digest, max_attempts, replay_attempts, replaces, created_at ON holdfast_calls FOR EACH ROW WHEN (new.job_id IS DISTINCT FROM old.job_id OR new.operation_version IS DISTINCT FROM old.operation_version OR new.client IS DISTINCT FROM old.client OR new.key IS DISTINCT FROM old.key OR new.payload IS DISTINCT FROM old.payload OR new.digest IS DISTINCT FROM old.digest OR new.max_attempts IS DISTINCT FROM old.max_attempts OR new.replay_attempts IS DISTINCT FROM old.replay_attempts OR new.replaces IS DISTINCT FROM old.replaces OR new.created_at IS DISTINCT FROM old.created_at) EXECUTE FUNCTION holdfast_calls_once();
 
 -- trigger: holdfast_jobs holdfast_jobs_requested
-CREATE TRIGGER holdfast_jobs_requested AFTER UPDATE OF cancel_asked_at ON holdfast_jobs FOR EACH ROW WHEN (old.cancel_asked_at IS NULL AND new.cancel_asked_at IS NOT NULL AND new.cancel_by IS NOT NULL AND new.cancel_move_id IS NOT NULL) EXECUTE FUNCTION holdfast_jobs_requested();
+CREATE TRIGGER holdfast_jobs_requested AFTER UPDATE OF cancel_requested_at ON holdfast_jobs FOR EACH ROW WHEN (old.cancel_requested_at IS NULL AND new.cancel_requested_at IS NOT NULL AND new.cancel_by IS NOT NULL AND new.cancel_move_id IS NOT NULL) EXECUTE FUNCTION holdfast_jobs_requested();
 
 -- trigger: holdfast_jobs holdfast_jobs_born
 CREATE TRIGGER holdfast_jobs_born AFTER INSERT ON holdfast_jobs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_jobs_born();
@@ -3668,7 +3668,7 @@ SELECT j.job_id * 1000000 + j.attempts AS exec_id,
   NULL AS error_message,
   j.progress AS progress,
   j.progress_note AS progress_note,
-  j.cancel_asked_at AS cancel_asked_at,
+  j.cancel_requested_at AS cancel_requested_at,
   j.started_at AS started_at,
   CASE WHEN j.status = 'DONE' THEN j.updated_at END AS finished_at,
   j.last_attempt_at AS created_at,
@@ -3692,7 +3692,7 @@ SELECT a.job_id * 1000000 + a.attempt,
   a.error_message,
   a.progress,
   a.progress_note,
-  a.cancel_asked_at,
+  a.cancel_requested_at,
   a.started_at,
   a.finished_at,
   a.created_at,

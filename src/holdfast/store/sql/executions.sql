@@ -40,7 +40,7 @@ SELECT {current_attempt}, {job_columns}
 SELECT {current_attempt}, {job_columns}
   FROM {each}(:rows) r {ordered} JOIN holdfast_jobs j ON j.job_id = r.{number}
   {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
- WHERE j.cancel_asked_at IS NOT NULL AND j.lease_expires_at IS NOT NULL;
+ WHERE j.cancel_requested_at IS NOT NULL AND j.lease_expires_at IS NOT NULL;
 
 -- name: anything_to_check
 -- A job that runs or a seal: in a ledger without any of these the check at open can find nothing.

@@ -19,7 +19,7 @@ RETURNING value_id;
 -- name: operation_in_force
 SELECT v.protocol_version FROM holdfast_values v JOIN holdfast_collections c ON c.collection = v.collection
  WHERE v.operation_code = :operation AND v.state = 'active'
-   AND v.collection = :within AND v.standing = 'in force' AND c.standing = 'in force';
+   AND v.collection = :within AND v.status = 'in force' AND c.status = 'in force';
 
 -- name: open_jobs_of
 SELECT count(*) FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id

@@ -66,10 +66,10 @@ SELECT CASE WHEN s.name = 'depth:' || :queue THEN 'depth' ELSE s.kind END,
 -- name: ask_cancel
 -- A request is made once: a later one changes nothing.
 UPDATE holdfast_jobs
-   SET cancel_asked_at = coalesce(cancel_asked_at, {now}),
-       cancel_by = CASE WHEN cancel_asked_at IS NULL THEN :actor ELSE cancel_by END,
-       cancel_reason = CASE WHEN cancel_asked_at IS NULL THEN :reason ELSE cancel_reason END,
-       cancel_move_id = CASE WHEN cancel_asked_at IS NULL THEN :move_id ELSE cancel_move_id END
+   SET cancel_requested_at = coalesce(cancel_requested_at, {now}),
+       cancel_by = CASE WHEN cancel_requested_at IS NULL THEN :actor ELSE cancel_by END,
+       cancel_reason = CASE WHEN cancel_requested_at IS NULL THEN :reason ELSE cancel_reason END,
+       cancel_move_id = CASE WHEN cancel_requested_at IS NULL THEN :move_id ELSE cancel_move_id END
  WHERE job_id = :job_id AND status IN ('LEASED', 'IN_PROGRESS') RETURNING job_id;
 
 -- name: checkpoints_of

@@ -12,7 +12,7 @@ UPDATE holdfast_jobs
        lease_token = max(coalesce(lease_token, 0) + 1, :token), lease_owner = :owner,
        lease_expires_at = coalesce((SELECT value FROM json_each(:leases) WHERE key = operation), :expires),
        last_attempt_at = :now, started_at = :started, excuse_code = NULL, excuse_message = NULL,
-       cancel_asked_at = NULL, cancel_by = NULL, cancel_reason = NULL, cancel_move_id = NULL,
+       cancel_requested_at = NULL, cancel_by = NULL, cancel_reason = NULL, cancel_move_id = NULL,
        updated_at = max(updated_at, :now), event = :event, actor = :owner, reason = NULL, move_id = :move_id,
        grant_id = NULL
  WHERE job_id IN (
@@ -42,7 +42,7 @@ UPDATE holdfast_jobs
        lease_token = max(coalesce(lease_token, 0) + 1, :token), lease_owner = :owner,
        lease_expires_at = coalesce((SELECT value FROM json_each(:leases) WHERE key = operation), :expires),
        last_attempt_at = :now, started_at = :started, excuse_code = NULL, excuse_message = NULL,
-       cancel_asked_at = NULL, cancel_by = NULL, cancel_reason = NULL, cancel_move_id = NULL,
+       cancel_requested_at = NULL, cancel_by = NULL, cancel_reason = NULL, cancel_move_id = NULL,
        updated_at = max(updated_at, :now), event = :event, actor = :owner, reason = NULL, move_id = :move_id,
        grant_id = NULL
  WHERE job_id IN (
@@ -95,7 +95,7 @@ UPDATE holdfast_jobs AS j
   FROM k CROSS JOIN s ON s.key = k.shape
  WHERE j.job_id = k.job_id AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.status = s.source
    AND (s.lease_live IS NULL OR s.lease_live = (j.lease_expires_at > :now))
-   AND (j.cancel_asked_at IS NULL OR s.status IS NOT NULL OR s.event = 'cancel')
+   AND (j.cancel_requested_at IS NULL OR s.status IS NOT NULL OR s.event = 'cancel')
 RETURNING job_id;
 
 -- name: keep_tracebacks
@@ -109,7 +109,7 @@ UPDATE holdfast_jobs AS j SET lease_expires_at = r.value ->> 3
   FROM json_each(:rows) r
  WHERE j.job_id = r.value ->> 0 AND j.lease_token = r.value ->> 1 AND j.lease_owner = r.value ->> 2
    AND j.lease_expires_at > :now
-RETURNING job_id * 1000000 + attempts, cancel_asked_at IS NOT NULL;
+RETURNING job_id * 1000000 + attempts, cancel_requested_at IS NOT NULL;
 
 -- name: note_progress
 UPDATE holdfast_jobs AS j SET progress = r.value ->> 3, progress_note = r.value ->> 4
@@ -123,7 +123,7 @@ RETURNING job_id * 1000000 + attempts;
 SELECT {current_attempt}, {job_columns}
   FROM holdfast_jobs j INDEXED BY holdfast_jobs_leased CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= :now
-   AND (NOT :rare OR j.status = 'COMMITTED' OR j.cancel_asked_at IS NOT NULL OR coalesce(j.lost, 0) >= :losses)
+   AND (NOT :rare OR j.status = 'COMMITTED' OR j.cancel_requested_at IS NOT NULL OR coalesce(j.lost, 0) >= :losses)
  ORDER BY j.lease_expires_at LIMIT :n;
 
 -- name: expire_attempts
@@ -137,6 +137,6 @@ UPDATE holdfast_jobs
  WHERE job_id IN (
   SELECT j.job_id FROM holdfast_jobs j INDEXED BY holdfast_jobs_leased
    WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= :at AND j.status <> 'COMMITTED'
-     AND j.cancel_asked_at IS NULL AND coalesce(j.lost, 0) < :losses
+     AND j.cancel_requested_at IS NULL AND coalesce(j.lost, 0) < :losses
    ORDER BY j.lease_expires_at LIMIT :n)
 RETURNING job_id;

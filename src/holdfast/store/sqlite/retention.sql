@@ -33,7 +33,7 @@ SELECT h.machine, h.subject, h.state
 -- name: ended_attempts
 -- rows: job_id, attempt, move_id; the attempts that ended without success with that very move.
 SELECT a.job_id * 1000000 + a.attempt, a.job_id, a.attempt, 'ABORTED', a.version, a.lease_owner, a.lease_token,
-  a.lease_expires_at, a.excused, a.error_code, a.error_message, a.progress, a.progress_note, a.cancel_asked_at,
+  a.lease_expires_at, a.excused, a.error_code, a.error_message, a.progress, a.progress_note, a.cancel_requested_at,
   a.started_at, a.finished_at, a.created_at, a.event, a.actor, a.reason, a.move_id
   FROM json_each(:rows) k CROSS JOIN holdfast_aborted a ON a.job_id = k.value ->> 0 AND a.attempt = k.value ->> 1
  WHERE a.move_id = k.value ->> 2 ORDER BY a.job_id, a.attempt;

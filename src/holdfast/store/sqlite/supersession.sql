@@ -9,4 +9,4 @@ SELECT v.operation_code, v.protocol_version
   FROM json_each(:rows) r
   CROSS JOIN holdfast_values v ON v.operation_code = r.value ->> 0 AND v.protocol_version = r.value ->> 1
   CROSS JOIN holdfast_collections c ON c.collection = v.collection
- WHERE v.collection = :within AND v.state = 'active' AND v.standing = 'in force' AND c.standing = 'in force';
+ WHERE v.collection = :within AND v.state = 'active' AND v.status = 'in force' AND c.status = 'in force';

@@ -63,7 +63,7 @@ def _job_triggers(epoch: str) -> Iterator[str]:
     values = joint.aborted_values("OLD", "NEW", flag="{}")
     request = joint.request_values("NEW", epoch=epoch, xid="0", door=DOOR)
     body = f"  INSERT INTO holdfast_journal\n    ({joint.REQUEST_COLUMNS})\n  VALUES\n    ({request});\n"
-    requested = f"AFTER UPDATE OF cancel_asked_at ON {table}"
+    requested = f"AFTER UPDATE OF cancel_requested_at ON {table}"
     yield _writer(f"{table}_requested", requested, joint.made_request("OLD", "NEW"), body)
     yield _writer(f"{table}_aborted", head, joint.ended("OLD", "NEW"), aborted.format(values))
 

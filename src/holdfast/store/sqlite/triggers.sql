@@ -17,7 +17,7 @@ WHEN (
         AND NEW.last_error_code IS NULL
         AND NEW.quarantine_code IS NULL
         AND NEW.grant_id IS NULL
-        AND NEW.cancel_asked_at IS NULL
+        AND NEW.cancel_requested_at IS NULL
         AND NEW.cancel_by IS NULL
         AND NEW.lost IS NULL
       )
@@ -43,7 +43,7 @@ BEGIN
         AND NEW.last_error_code IS NULL
         AND NEW.quarantine_code IS NULL
         AND NEW.grant_id IS NULL
-        AND NEW.cancel_asked_at IS NULL
+        AND NEW.cancel_requested_at IS NULL
         AND NEW.cancel_by IS NULL
         AND NEW.lost IS NULL
       )
@@ -272,7 +272,7 @@ WHEN (
     AND NEW.state = 'pending'
     AND EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = NEW.job_id AND c.payload IS NULL)
   ) OR (
-    OLD.cancel_asked_at IS NOT NULL
+    OLD.cancel_requested_at IS NOT NULL
     AND OLD.status IS NOT NULL
     AND NEW.status IS NULL
     AND NEW.event <> 'cancel'
@@ -321,22 +321,22 @@ WHEN (
       )
       OR (
         (
-          NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at
+          NEW.cancel_requested_at IS DISTINCT FROM OLD.cancel_requested_at
           OR NEW.cancel_by IS DISTINCT FROM OLD.cancel_by
           OR NEW.cancel_reason IS DISTINCT FROM OLD.cancel_reason
           OR NEW.cancel_move_id IS DISTINCT FROM OLD.cancel_move_id
         )
         AND (
           (
-            OLD.cancel_asked_at IS NULL
-            AND NEW.cancel_asked_at IS NOT NULL
+            OLD.cancel_requested_at IS NULL
+            AND NEW.cancel_requested_at IS NOT NULL
             AND NEW.cancel_by IS NOT NULL
             AND NEW.cancel_move_id IS NOT NULL
             AND OLD.status IN ('LEASED', 'IN_PROGRESS')
             AND NEW.status = OLD.status
           )
           OR (
-            NEW.cancel_asked_at IS NULL
+            NEW.cancel_requested_at IS NULL
             AND NEW.cancel_by IS NULL
             AND NEW.cancel_reason IS NULL
             AND NEW.cancel_move_id IS NULL
@@ -549,7 +549,7 @@ BEGIN
     AND NEW.state = 'pending'
     AND EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = NEW.job_id AND c.payload IS NULL);
   SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
-    OLD.cancel_asked_at IS NOT NULL
+    OLD.cancel_requested_at IS NOT NULL
     AND OLD.status IS NOT NULL
     AND NEW.status IS NULL
     AND NEW.event <> 'cancel'
@@ -598,22 +598,22 @@ BEGIN
       )
       OR (
         (
-          NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at
+          NEW.cancel_requested_at IS DISTINCT FROM OLD.cancel_requested_at
           OR NEW.cancel_by IS DISTINCT FROM OLD.cancel_by
           OR NEW.cancel_reason IS DISTINCT FROM OLD.cancel_reason
           OR NEW.cancel_move_id IS DISTINCT FROM OLD.cancel_move_id
         )
         AND (
           (
-            OLD.cancel_asked_at IS NULL
-            AND NEW.cancel_asked_at IS NOT NULL
+            OLD.cancel_requested_at IS NULL
+            AND NEW.cancel_requested_at IS NOT NULL
             AND NEW.cancel_by IS NOT NULL
             AND NEW.cancel_move_id IS NOT NULL
             AND OLD.status IN ('LEASED', 'IN_PROGRESS')
             AND NEW.status = OLD.status
           )
           OR (
-            NEW.cancel_asked_at IS NULL
+            NEW.cancel_requested_at IS NULL
             AND NEW.cancel_by IS NULL
             AND NEW.cancel_reason IS NULL
             AND NEW.cancel_move_id IS NULL
@@ -863,9 +863,9 @@ BEGIN
 END;
 
 -- trigger: holdfast_jobs_requested
-CREATE TRIGGER holdfast_jobs_requested AFTER UPDATE OF cancel_asked_at ON holdfast_jobs
-WHEN OLD.cancel_asked_at IS NULL
-  AND NEW.cancel_asked_at IS NOT NULL
+CREATE TRIGGER holdfast_jobs_requested AFTER UPDATE OF cancel_requested_at ON holdfast_jobs
+WHEN OLD.cancel_requested_at IS NULL
+  AND NEW.cancel_requested_at IS NOT NULL
   AND NEW.cancel_by IS NOT NULL
   AND NEW.cancel_move_id IS NOT NULL
 BEGIN
@@ -875,7 +875,7 @@ BEGIN
     ('REQUEST', NEW.job_id, NEW.attempts, NULL, 'requested', {epoch}, 0,
     'request_cancel', NEW.cancel_by, NEW.cancel_reason, NEW.attempts, NEW.cancel_move_id,
     (SELECT maintenance_id FROM holdfast_maintenance),
-    NEW.cancel_asked_at);
+    NEW.cancel_requested_at);
 END;
 
 -- trigger: holdfast_jobs_aborted
@@ -884,14 +884,14 @@ WHEN OLD.status IS NOT NULL AND NEW.status IS NULL
 BEGIN
   INSERT INTO holdfast_aborted
     (job_id, attempt, version, excused, lease_owner, lease_token, lease_expires_at,
-    created_at, started_at, finished_at, cancel_asked_at, progress, progress_note,
+    created_at, started_at, finished_at, cancel_requested_at, progress, progress_note,
     event, actor, reason, move_id, error_code, error_message)
   VALUES
     (NEW.job_id, NEW.attempts,
     CASE OLD.status WHEN 'LEASED' THEN 2 WHEN 'IN_PROGRESS' THEN 3 WHEN 'COMMITTED' THEN 4 WHEN 'DONE' THEN 5 END,
     NEW.excused > OLD.excused,
     OLD.lease_owner, OLD.lease_token, coalesce(OLD.lease_expires_at, OLD.updated_at),
-    OLD.last_attempt_at, OLD.started_at, NEW.updated_at, OLD.cancel_asked_at, OLD.progress,
+    OLD.last_attempt_at, OLD.started_at, NEW.updated_at, OLD.cancel_requested_at, OLD.progress,
     OLD.progress_note, NEW.event, NEW.actor, NEW.reason, NEW.move_id,
     CASE WHEN NEW.excused > OLD.excused THEN NEW.excuse_code ELSE NEW.last_error_code END,
     CASE WHEN NEW.excused > OLD.excused THEN NEW.excuse_message ELSE NEW.last_error_message END);
@@ -2118,13 +2118,13 @@ WHEN (
     EXISTS (SELECT 1 FROM holdfast_values WHERE vocab_id = NEW.vocab_id AND 1)
   ) OR (
     NEW.state IN ('active')
-    AND NEW.standing <> 'withheld'
+    AND NEW.status <> 'withheld'
     AND EXISTS (
       SELECT 1 FROM holdfast_values
       WHERE operation_code = NEW.operation_code
       AND act_type = NEW.act_type
       AND state IN ('active')
-      AND standing <> 'withheld'
+      AND status <> 'withheld'
       AND value_id IS NOT NEW.value_id
     )
   ) OR (
@@ -2143,7 +2143,7 @@ WHEN (
           WHERE p.run_id = NEW.run_id
           AND p.grant_id = g.grant_id
           AND p.state = 'running'
-          AND NEW.standing = 'staged'
+          AND NEW.status = 'staged'
         )
       )
     )
@@ -2163,13 +2163,13 @@ BEGIN
     EXISTS (SELECT 1 FROM holdfast_values WHERE vocab_id = NEW.vocab_id AND 1);
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     NEW.state IN ('active')
-    AND NEW.standing <> 'withheld'
+    AND NEW.status <> 'withheld'
     AND EXISTS (
       SELECT 1 FROM holdfast_values
       WHERE operation_code = NEW.operation_code
       AND act_type = NEW.act_type
       AND state IN ('active')
-      AND standing <> 'withheld'
+      AND status <> 'withheld'
       AND value_id IS NOT NEW.value_id
     );
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
@@ -2188,7 +2188,7 @@ BEGIN
           WHERE p.run_id = NEW.run_id
           AND p.grant_id = g.grant_id
           AND p.state = 'running'
-          AND NEW.standing = 'staged'
+          AND NEW.status = 'staged'
         )
       )
     )
@@ -2302,7 +2302,7 @@ WHEN (
       )
     )
   ) OR (
-    NEW.standing IS DISTINCT FROM OLD.standing
+    NEW.status IS DISTINCT FROM OLD.status
     AND NOT EXISTS (
       SELECT 1 FROM holdfast_procedures p
       WHERE p.lease = 'registry:' || NEW.collection
@@ -2328,15 +2328,15 @@ WHEN (
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   ) OR (
-    NEW.standing <> OLD.standing
+    NEW.status <> OLD.status
     AND NEW.state IN ('active')
-    AND NEW.standing <> 'withheld'
+    AND NEW.status <> 'withheld'
     AND EXISTS (
       SELECT 1 FROM holdfast_values
       WHERE operation_code = NEW.operation_code
       AND act_type = NEW.act_type
       AND state IN ('active')
-      AND standing <> 'withheld'
+      AND status <> 'withheld'
       AND value_id IS NOT NEW.value_id
     )
   )
@@ -2398,7 +2398,7 @@ BEGIN
       )
     );
   SELECT RAISE(ABORT, 'HF009 this change needs a grant that the same move has consumed') WHERE
-    NEW.standing IS DISTINCT FROM OLD.standing
+    NEW.status IS DISTINCT FROM OLD.status
     AND NOT EXISTS (
       SELECT 1 FROM holdfast_procedures p
       WHERE p.lease = 'registry:' || NEW.collection
@@ -2424,15 +2424,15 @@ BEGIN
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
-    NEW.standing <> OLD.standing
+    NEW.status <> OLD.status
     AND NEW.state IN ('active')
-    AND NEW.standing <> 'withheld'
+    AND NEW.status <> 'withheld'
     AND EXISTS (
       SELECT 1 FROM holdfast_values
       WHERE operation_code = NEW.operation_code
       AND act_type = NEW.act_type
       AND state IN ('active')
-      AND standing <> 'withheld'
+      AND status <> 'withheld'
       AND value_id IS NOT NEW.value_id
     );
 END;
@@ -4065,7 +4065,7 @@ SELECT j.job_id * 1000000 + j.attempts AS exec_id,
   NULL AS error_message,
   j.progress AS progress,
   j.progress_note AS progress_note,
-  j.cancel_asked_at AS cancel_asked_at,
+  j.cancel_requested_at AS cancel_requested_at,
   j.started_at AS started_at,
   CASE WHEN j.status = 'DONE' THEN j.updated_at END AS finished_at,
   j.last_attempt_at AS created_at,
@@ -4089,7 +4089,7 @@ SELECT a.job_id * 1000000 + a.attempt,
   a.error_message,
   a.progress,
   a.progress_note,
-  a.cancel_asked_at,
+  a.cancel_requested_at,
   a.started_at,
   a.finished_at,
   a.created_at,

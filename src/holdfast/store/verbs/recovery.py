@@ -79,7 +79,7 @@ class RecoveryWrites(ExecutionWrites):
         again = {
             i: (requested[attempt.token], command)
             for i, (attempt, command) in moves.items()
-            if attempt.token in requested and attempt.execution.cancel_asked_at is None
+            if attempt.token in requested and attempt.execution.cancel_requested_at is None
         }
         answers = self.move(list(again.values()), actor=actor, reason=reason, now=now) if again else []
         return dict(zip(again, answers, strict=True))

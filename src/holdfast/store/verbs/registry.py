@@ -2,7 +2,7 @@
 
 Invariants: only `admit` inserts values, under the grant of a running build or of the same move, which the databases
 check; a value moves as `core.decide` says, matching id, state and version, under the grant that the same move has
-consumed; the standing of a collection or value changes by matching the old standing; nothing is deleted.
+consumed; the status of a collection or value changes by matching the old status; nothing is deleted.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ class RegistryReads(Verbs):
     """Reads collections and values."""
 
     def collection(self, name: str) -> Collection | None:
-        """Return a collection of any standing, or None."""
+        """Return a collection of any status, or None."""
         return self._one(_read_collection, "get_collection", collection=name)
 
     def collections(self) -> list[Collection]:
-        """Return every collection of any standing, ordered by name."""
+        """Return every collection of any status, ordered by name."""
         return self._all(_read_collection, "list_collections")
 
     def value_in_force(self, operation_code: str, protocol_version: str) -> RegistryValue | None:
-        """Return a value whose standing is in force, or None; its state may be superseded or retired."""
+        """Return a value whose status is in force, or None; its state may be superseded or retired."""
         named = {"operation_code": operation_code, "protocol_version": protocol_version}
         return self._one(_read_value, "value_in_force", **named)
 
     def values_in_force(self, collection: str | None = None) -> list[RegistryValue]:
-        """Return the values whose standing is in force, of any state, ordered by code, oldest first."""
+        """Return the values whose status is in force, of any state, ordered by code, oldest first."""
         return self._all(_read_value, "values_in_force", collection=collection)
 
     def value(self, operation_code: str, protocol_version: str) -> RegistryValue | None:
-        """Return a value of any standing, or None: for builds and inspection, not for choosing an operation."""
+        """Return a value of any status, or None: for builds and inspection, not for choosing an operation."""
         named = {"operation_code": operation_code, "protocol_version": protocol_version}
         return self._one(_read_value, "get_value", **named)
 
@@ -56,25 +56,25 @@ class RegistryReads(Verbs):
         *,
         collection: str | None = None,
         operation_code: str | None = None,
-        standing: str | None = None,
+        status: str | None = None,
         state: str | None = None,
         after: int = 0,
         limit: int = 100,
     ) -> list[RegistryValue]:
-        """Return a page of values of any standing, in the order of their admission."""
+        """Return a page of values of any status, in the order of their admission."""
         return self._all(
             _read_value,
             "list_values",
             collection=collection,
             operation_code=operation_code,
-            standing=standing,
+            status=status,
             state=state,
             after=after,
             n=limit,
         )
 
     def value_named(self, vocab_id: str) -> RegistryValue | None:
-        """Return the value with a vocab_id, of any standing, or None."""
+        """Return the value with a vocab_id, of any status, or None."""
         return self._one(_read_value, "value_named", vocab_id=vocab_id)
 
     def successions(self) -> dict[ValueName, ValueName]:
@@ -102,7 +102,7 @@ class RegistryReads(Verbs):
 
 
 class RegistryWrites(RegistryReads, MovingVerbs):
-    """Adds collections and values, and changes their standing and state."""
+    """Adds collections and values, and changes their status and state."""
 
     def stage_collection(self, name: str, schema: str, schema_digest: str, *, run_id: int) -> bool:
         """Record a new collection as staged; return False if the name is taken."""
@@ -111,21 +111,21 @@ class RegistryWrites(RegistryReads, MovingVerbs):
             collection=name,
             schema=schema,
             schema_digest=schema_digest,
-            standing=RegistryStatus.STAGED,
+            status=RegistryStatus.STAGED,
             run_id=run_id,
             now=self._store.time_parameter(),
         )
         return bool(rows)
 
     def place_collection(
-        self, collection: Collection, standing: RegistryStatus, *, run_id: int, manifest_digest: str | None = None
+        self, collection: Collection, status: RegistryStatus, *, run_id: int, manifest_digest: str | None = None
     ) -> bool:
-        """Set the standing of a collection, matching the one that was read; return False if it has changed."""
+        """Set the status of a collection, matching the one that was read; return False if it has changed."""
         rows = self._run(
             "place_collection",
             collection=collection.collection,
-            was=collection.standing,
-            standing=standing,
+            was=collection.status,
+            status=status,
             run_id=run_id,
             manifest_digest=manifest_digest,
             now=self._store.time_parameter(),
@@ -137,7 +137,7 @@ class RegistryWrites(RegistryReads, MovingVerbs):
         collection: str,
         value: Value,
         *,
-        standing: RegistryStatus,
+        status: RegistryStatus,
         grant_id: int | None,
         actor: str,
         reason: str | None,
@@ -155,7 +155,7 @@ class RegistryWrites(RegistryReads, MovingVerbs):
             semantics=value.semantics_text,
             authority_ref=value.governing_authority_ref,
             digest=value.digest,
-            standing=standing,
+            status=status,
             run_id=run_id,
             grant_id=grant_id,
             **self._birth(VALUE, "admit"),
@@ -163,11 +163,11 @@ class RegistryWrites(RegistryReads, MovingVerbs):
         )
         return int(value_id)
 
-    def place_values(self, values: Iterable[RegistryValue], was: RegistryStatus, standing: RegistryStatus) -> int:
-        """Set the standing of those values whose standing is still `was`; return how many were changed."""
+    def place_values(self, values: Iterable[RegistryValue], was: RegistryStatus, status: RegistryStatus) -> int:
+        """Set the status of those values whose status is still `was`; return how many were changed."""
         rows = encoded([value.value_id for value in values])
         now = self._store.time_parameter()
-        return len(self._run("place_values", rows=rows, was=was, standing=standing, now=now))
+        return len(self._run("place_values", rows=rows, was=was, status=status, now=now))
 
     def move_value(
         self,
@@ -224,7 +224,7 @@ class RegistryWrites(RegistryReads, MovingVerbs):
     def _not_in_force(self, name: ValueName) -> RegistryError:
         collection = self.collection(OPERATIONS)
         context: dict[str, object] = {"operation": name.code, "version": name.version}
-        if collection is None or collection.standing != RegistryStatus.IN_FORCE:
+        if collection is None or collection.status != RegistryStatus.IN_FORCE:
             return RegistryError(
                 f"the ledger is governed, but its registry of operations is not in force; {name} is refused",
                 code=RegistryCode.VOCABULARY_ABSENT,

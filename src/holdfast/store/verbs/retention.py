@@ -25,7 +25,7 @@ from holdfast.store.verbs.traces import forget_traces
 
 _ENDED_FIELDS = (
     "exec_id", "job_id", "attempt", "status", "version", "lease_owner", "lease_token", "lease_expires_at", "excused",
-    "error_code", "error_message", "progress", "progress_note", "cancel_asked_at", "started_at", "finished_at",
+    "error_code", "error_message", "progress", "progress_note", "cancel_requested_at", "started_at", "finished_at",
     "created_at", "event", "actor", "reason", "move_id",
 )  # fmt: skip
 # A stopped run may be resumed, but counts as ended here: one that is never resumed would block retention forever.
@@ -129,7 +129,7 @@ class RetentionReads(Verbs):
 
     def _image(self, row: Sequence[Any]) -> dict[str, object]:
         values = dict(zip(_ENDED_FIELDS, row, strict=True))
-        for name in ("lease_expires_at", "cancel_asked_at", "started_at", "finished_at", "created_at"):
+        for name in ("lease_expires_at", "cancel_requested_at", "started_at", "finished_at", "created_at"):
             if values[name] is not None:
                 values[name] = time_text(self._store.moment(values[name]))
         values["excused"] = bool(values["excused"])

@@ -48,7 +48,7 @@ def _print_values(rows: list[RegistryValue]) -> None:
         [*(Column(name) for name in names), Column("SUCCESSOR"), Column("AUTHORITY", folds=True)],
         [
             (
-                row.operation_code, row.protocol_version, _styled(row.state), _styled(row.standing), row.collection,
+                row.operation_code, row.protocol_version, _styled(row.state), _styled(row.status), row.collection,
                 row.act_type, _successor(row), row.authority_ref,
             )
             for row in rows
