@@ -267,9 +267,14 @@ class Evidence:
 
 
 OTHERS = (GRANT, PROCEDURE, STEP, VALUE, SWITCH, SETTING)
-_TABLES = ("grants", "procedures", "steps", "values", "switches", "settings")
-# The statements that read a page of records. Not from `store.tables`: importing it would slow every check down.
-_PAGES = {machine.name: f"{table}_to_check" for machine, table in zip(OTHERS, _TABLES, strict=True)}
+_PAGES = {
+    GRANT.name: "grants_to_check",
+    PROCEDURE.name: "procedures_to_check",
+    STEP.name: "steps_to_check",
+    VALUE.name: "values_to_check",
+    SWITCH.name: "switches_to_check",
+    SETTING.name: "settings_to_check",
+}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
