@@ -102,8 +102,9 @@ def test_a_name_of_a_file_is_quoted_for_the_shell(tmp_path: Path) -> None:
     name = "it's a `ledger`; $HOME.db"
     assert process("init", "--db", name, cwd=tmp_path).code == 0
     assert process("submit", "noop", f"--db={name}", cwd=tmp_path).code == 0
+    assert process("pause", "--db", name, cwd=tmp_path).code == 0
     shown = process("explain", "1", "--db", name, "--json", cwd=tmp_path).json["findings"][0]["next"]
-    assert shown == f"holdfast workers {at(name)} --all"
+    assert shown == f"holdfast resume {at(name)} --queue default"
     [command] = re.findall(r"with `(.*)`\.$", process("show", "2", "--db", name, cwd=tmp_path).err.strip())
     assert process(*shlex.split(command)[1:], "--json", cwd=tmp_path).json[0]["job_id"] == 1
 
