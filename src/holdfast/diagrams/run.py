@@ -20,7 +20,7 @@ from holdfast.core.machines import ProcedureState
 from holdfast.governance.runs.status import BY_OPERATOR, RunStatus, StepStatus
 
 
-class Signs(NamedTuple):
+class Symbols(NamedTuple):
     """The characters of a picture."""
 
     marks: dict[str, str]
@@ -33,10 +33,10 @@ class Signs(NamedTuple):
     out: str
 
 
-PLAIN = Signs(
+PLAIN = Symbols(
     {"performed": "+", "undone": "-", "failed": "x", "stuck": "!", "open": "."}, "|", ":", "-", "+", "^", "|", ">"
 )
-FINE = Signs(
+FINE = Symbols(
     {"performed": "●", "undone": "◌", "failed": "✖", "stuck": "!", "open": "○"}, "│", "┊", "─", "╯", "▲", "│", "▶"
 )
 
@@ -48,7 +48,7 @@ class Line(NamedTuple):
     fate: str
 
 
-def run_lines(status: RunStatus, signs: Signs = FINE) -> list[Line]:
+def run_lines(status: RunStatus, signs: Symbols = FINE) -> list[Line]:
     """Return the picture, line by line."""
     steps = status.steps
     left = [_step_text(step, signs, steps, status.run.created_at) for step in steps]
@@ -91,7 +91,7 @@ def _rows(steps: int) -> Iterator[float]:
             yield number + 0.5
 
 
-def _joined(steps: tuple[StepStatus, ...], left: list[str], signs: Signs) -> Iterator[Line]:
+def _joined(steps: tuple[StepStatus, ...], left: list[str], signs: Symbols) -> Iterator[Line]:
     for step, text in zip(steps, left, strict=True):
         yield Line(text, step.fate)
         if step.number < len(steps) - 1:
@@ -99,7 +99,7 @@ def _joined(steps: tuple[StepStatus, ...], left: list[str], signs: Signs) -> Ite
             yield Line(f"  {signs.way if taken else signs.rest}", "way")
 
 
-def _step_text(step: StepStatus, signs: Signs, steps: tuple[StepStatus, ...], begun: datetime) -> str:
+def _step_text(step: StepStatus, signs: Symbols, steps: tuple[StepStatus, ...], begun: datetime) -> str:
     width = max(len(each.name) for each in steps)
     when = "" if step.at is None else f"  {_clock(step.at, begun)}  {step.actor}"
     return f"  {signs.marks[step.fate]}  {step.name.ljust(width)}  {step.fate.ljust(9)}{when}".rstrip()

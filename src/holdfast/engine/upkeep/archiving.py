@@ -1,7 +1,7 @@
 """Blocks on their way out of the journal: which come next, and the archive that takes them.
 
-Invariants: blocks leave in the order of their seals; what a `Leaving` knows of its rows are the very rows that were
-written to the file, and compared with their seals there; rows are read a page a step, each in a transaction of its own.
+Invariants: blocks leave in the order of their seals; `BlocksToArchive` knows the very rows that were written to the
+file, and compared with their seals there; rows are read a page a step, each in a transaction of its own.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def blocks_after(reading: Reading, archived: int) -> Iterator[Block]:
         start = found.end
 
 
-class Leaving:
+class BlocksToArchive:
     """Blocks on their way out, and what is known of their rows once they were read."""
 
     def __init__(self, store: Store[Any], blocks: Sequence[Block]) -> None:

@@ -28,7 +28,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import time_text
 from holdfast.core.seals import Archive, Seal
 from holdfast.core.steps import Steps, run_steps
-from holdfast.engine.upkeep.archiving import ROWS_A_FILE, Archived, Block, Leaving, blocks_after
+from holdfast.engine.upkeep.archiving import ROWS_A_FILE, Archived, Block, BlocksToArchive, blocks_after
 from holdfast.store import Store
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.retention import Holder
@@ -295,7 +295,7 @@ class _GcRun:
             if not blocks:
                 return
             yield None
-            leaving = Leaving(self._store, blocks)
+            leaving = BlocksToArchive(self._store, blocks)
             if self._dry_run:
                 yield from leaving.read_into(None)
                 self._archives.append(leaving.archived(None))
@@ -336,7 +336,7 @@ class _GcRun:
     def _hold(self, held: Seal, holder: Holder) -> None:
         self._held = HeldBlock(held.seal_id, holder.machine, holder.subject, holder.state)
 
-    def _leave(self, leaving: Leaving, writer: ArchiveWriter) -> None:
+    def _leave(self, leaving: BlocksToArchive, writer: ArchiveWriter) -> None:
         """Finish the file and let its rows go, in one transaction, unless another process has done so meanwhile.
 
         Then the file is dropped: it may lack what the other process has removed while this one read.

@@ -91,7 +91,7 @@ class BatchOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.replayed) + len(self.replaced)
 
 
-class Touched(msgspec.Struct, frozen=True, kw_only=True):
+class BatchJobs(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs of one batch."""
 
     number: int
@@ -127,7 +127,7 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     replay_reason: str
     began_at: datetime
     updated_at: datetime
-    touched: list[Touched] = []
+    touched: list[BatchJobs] = []
     mismatched: list[tuple[int, int]] = []  # of `touched`: replaced by the same version, with another result
 
     @property
@@ -245,12 +245,12 @@ def report_of(reading: Reading, run_id: str) -> ReplayReport:
 def with_touched(reading: Reading, report: ReplayReport, *, after: int, limit: int) -> ReplayReport:
     """Return a report with the jobs of its batches above the number `after`, of at most `limit` batches."""
     run = run_known(reading, report.run_id)
-    touched: list[Touched] = []
+    touched: list[BatchJobs] = []
     for step in _batches(reading, run):
         if step.number > after and len(touched) < limit:
             outcome = _outcome(step)
             touched.append(
-                Touched(
+                BatchJobs(
                     number=step.number,
                     at=step.created_at,
                     actor=step.actor,

@@ -41,10 +41,10 @@ from holdfast.governance.replay.guards import (
 )
 from holdfast.governance.replay.pace import seconds_in_all
 from holdfast.governance.replay.record import (
+    BatchJobs,
     ReplayReport,
     ReplayTerms,
     Stop,
-    Touched,
     report_of,
     run_known,
     terms_of,
@@ -320,6 +320,7 @@ def _publish_refusal(refused: ReplayGuardError, environment: str, store: Store[A
 
 
 __all__ = [
+    "BatchJobs",
     "Candidates",
     "DryRun",
     "GuardType",
@@ -329,7 +330,6 @@ __all__ = [
     "ReplayReport",
     "Skip",
     "Stop",
-    "Touched",
     "continue_run",
     "dry_run",
     "inspect",

@@ -195,13 +195,13 @@ class PostgresSchema(Store[LedgerConnection]):
         )
         # An index without a text is one of a partition that was dropped since this view began.
         found = {name: text.replace(self._prefix(), "") for name, text in rows if text is not None}
-        present = {name: _said(text.replace(f"{self.schema}.", "")) for name, text in found.items()}
+        present = {name: _index_words(text.replace(f"{self.schema}.", "")) for name, text in found.items()}
         expected = {
             name.replace(f"{FIRST}_", f"{partition}_"): text.replace(FIRST, partition)
             for partition in self._partitions(connection)
             for name, text in unique_indexes(self.dialect).items()
         }
-        return {name for name, text in expected.items() if present.get(name) != _said(text)}
+        return {name for name, text in expected.items() if present.get(name) != _index_words(text)}
 
     def _triggers(self, connection: Any) -> dict[tuple[str, str], str]:
         own = (partition_triggers(partition) for partition in self._partitions(connection))
@@ -228,7 +228,7 @@ class PostgresSchema(Store[LedgerConnection]):
 
 
 @cache
-def _said(index: str) -> list[str]:
+def _index_words(index: str) -> list[str]:
     """Return the words of an index that say what it enforces, as a migration writes or PostgreSQL prints it."""
     words = re.findall(r"'[^']*'|\w+|<>", index)
     return [word for word in words if word.lower() not in _PRINTED]
