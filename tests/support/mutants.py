@@ -32,7 +32,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "core/manifest.py": ("tests/governance/test_vocabulary.py",),
     "core/selection.py": ("tests/governance/test_selection.py",),
     "core/protocol.py": ("tests/engine/test_routing.py", "tests/governance/test_rollback.py"),
-    "core/arguments.py": ("tests/engine/test_arguments.py", "tests/engine/test_bad_arguments.py"),
+    "core/arguments.py": (
+        "tests/core/test_arguments.py",
+        "tests/engine/test_arguments.py",
+        "tests/engine/test_bad_arguments.py",
+    ),
     "core/guarded.py": ("tests/engine/test_arguments.py", "tests/engine/test_bad_arguments.py"),
     "core/limits.py": ("tests/core/test_limits.py", "tests/store/test_limits.py", "tests/scheduling/test_limits.py"),
     "core/limit_texts.py": ("tests/core/test_limits.py",),
@@ -63,6 +67,9 @@ TARGETS: dict[str, tuple[str, ...]] = {
 }
 # What these do with effects that wait or lose their connection, only PostgreSQL shows.
 ON_POSTGRES = frozenset({"engine/committer.py", "engine/isolation.py"})
+_DECORATED = "a decorator has run before a mutant is made: the functions keep what it returned"
+_PRINTABLE = "equal: the character at the bound can be printed"
+_WORDS = "the words of a message; tests compare codes and fields"
 _LOST = "equal: no loss and one loss are both below LOSSES_EXCUSED"
 REASONS: dict[str, str] = {
     "core/decide.py step_of: `invariant(len(steps) == 1, f'a move with {len(steps)} steps of {machine}')` removed": (
@@ -77,6 +84,25 @@ REASONS: dict[str, str] = {
     "core/rollback.py _follower: `row.successor_code is None or row.successor_version is None` with and": (
         "equal: the database requires both or neither"
     ),
+    "core/limits.py Tokens.next_at: `missing <= TINY` becomes `missing < TINY`": "equal: times are whole microseconds",
+    "core/limits.py rule_of: `1` becomes `2`": "equal: only the first part is used",
+    "core/limits.py Room.free_slot: `2` becomes `3`": "equal: a lower slot is free",
+    "core/spans.py age: `seconds > 0` becomes `seconds >= 0`": "equal: less than a second is `now`",
+    "core/printable.py _Escapes.__missing__: `code < 256` becomes `code <= 256`": _PRINTABLE,
+    "core/printable.py _Escapes.__missing__: `256` becomes `257`": _PRINTABLE,
+    "core/printable.py _Escapes.__missing__: `code < 65536` becomes `code <= 65536`": _PRINTABLE,
+    "core/printable.py _Escapes.__missing__: `65536` becomes `65537`": _PRINTABLE,
+    "core/printable.py _Escapes.__missing__: `len(self) < _KNOWN_MAX` becomes `len(self) <= _KNOWN_MAX`": (
+        "how much is remembered; the answers are the same"
+    ),
+    "core/arguments.py refuse: `value is None` becomes `value is not None`": _WORDS,
+    "core/arguments.py refuse: `isinstance(value, str | int | float | datetime) and (not isinstance(value, bool))`"
+    " with or": _WORDS,
+    "core/arguments.py refuse: `kind += ' with a value that cannot be used'` removed": _WORDS,
+    "core/arguments.py refuse: `not isinstance(value, bool)` without not": _WORDS,
+    "core/arguments.py _is_function: `return False` becomes `return None`": "equal: only whether it is true counts",
+    "core/guarded.py guarded: `refuse_wrong(fn, args, kwargs, error)` removed": _DECORATED,
+    "core/guarded.py guarded: `raise` removed": _DECORATED,
     "core/vocabulary.py shown: `80` becomes `81`": "how much of a text a message shows",
     "core/vocabulary.py shown: `return repr(value)[:80] if isinstance(value, str) else type(value).__name__` becomes"
     " `return None`": "the words of a message; tests compare codes",

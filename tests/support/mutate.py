@@ -7,7 +7,7 @@ children share the PostgreSQL server of the run, which only the files that need 
 Invariants: the sources are never written; a mutant is caught by a test that passes without it, in a child too; one that
 no test calls counts as survived; one that does not end counts as caught.
 
-Usage: python -m tests.support.mutate [--only FILE…] [--sample N] [--write PAGE]
+Usage: python -m tests.support.mutate [--only FILE…] [--sample N] [--write PAGE [--section NAME]]
 """
 
 from __future__ import annotations
@@ -304,6 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=TARGETS, default=list(TARGETS), metavar="FILE")
     parser.add_argument("--sample", type=int, metavar="N", help="so many mutants, chosen by a fixed seed")
     parser.add_argument("--write", type=Path, metavar="PAGE")
+    parser.add_argument("--section", default="mutation", help="the markers between which the page is written")
     given = parser.parse_args(arguments)
     wanted = [mutant for file in given.only for mutant in mutants(file)]
     if given.sample and given.sample < len(wanted):
@@ -315,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     caught = len(wanted) - len(survived)
     print(f"\n{len(wanted)} mutants, {caught} caught, {len(survived)} survived")
     if given.write:
-        write(given.write, "mutation", section(wanted, survived))
+        write(given.write, given.section, section(wanted, survived))
     if caught < 0.9 * len(wanted):
         sys.exit("fewer than nine in ten were caught")
 

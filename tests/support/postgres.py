@@ -161,7 +161,8 @@ class Server:
         self._program: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: psycopg.Connection | None = None
-        self._admin_pid = self._owner_pid  # of the process that opened it: a connection is not used after a fork
+        self._admin_pid = self._owner_pid  # of the process that uses it
+        self._of_parent: psycopg.Connection | None = None
         self._guard: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -224,8 +225,10 @@ class Server:
 
     def _connected(self) -> psycopg.Connection:
         """Return the admin connection; it is kept open, so that creating a database is fast."""
-        if self._admin is None or self._admin.closed or self._admin_pid != os.getpid():
-            self._admin, self._admin_pid = psycopg.connect(self.url(), autocommit=True), os.getpid()
+        if self._admin_pid != os.getpid():  # the connection is the parent's: kept, so that it is not closed here
+            self._of_parent, self._admin, self._admin_pid = self._admin, None, os.getpid()
+        if self._admin is None or self._admin.closed:
+            self._admin = psycopg.connect(self.url(), autocommit=True)
         return self._admin
 
     # Starting and stopping
