@@ -234,7 +234,11 @@ class Plugin:
         """Return whether a test fails in a child with the mutant, or with no change at all."""
         child = os.fork()
         if not child:
-            os._exit(self._run(mutant, items))
+            code = 1
+            try:
+                code = self._run(mutant, items)
+            finally:  # whatever the mutant broke, the child does not end the parent's session
+                os._exit(code)
         deadline = time.monotonic() + (TIMEOUT_S if mutant else 10 * TIMEOUT_S)
         while time.monotonic() < deadline:
             ended, status = os.waitpid(child, os.WNOHANG)
