@@ -348,7 +348,7 @@ def test_the_header_of_a_snapshot_names_its_ledger(kind: str, new_url: NewUrl, t
             meta = reading.settings.read()
     header = verify(tmp_path / "a").header
     assert header == made.header
-    assert (header.holdfast_snapshot, header.schema, header.epoch) == (2, 5, 1)
+    assert (header.holdfast_snapshot, header.schema, header.epoch) == (2, 6, 1)
     assert (header.ledger_id, header.environment, header.governed) == (meta["ledger_id"], "stage", True)
     assert (header.dialect, header.created_at) == (kind, "2026-03-15T09:26:53.589793Z")
     new = new_url("sqlite")
