@@ -32,9 +32,8 @@ class Pool(Generic[Connection]):
 
     def take(self) -> Connection:
         self._out.append(None)
-        if (
-            self._holds
-        ):  # after this caller is counted: `hold` sets it before it counts, so one of the two sees the other
+        # Looked at after this caller is counted: `hold` sets it before it counts, so one of the two sees the other.
+        if self._holds:
             self._one_less()
             with self._lock:
                 self._changed.wait_for(lambda: not self._holds)
