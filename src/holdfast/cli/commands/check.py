@@ -16,6 +16,7 @@ from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.options import Json
 from holdfast.cli.text import Column
+from holdfast.core.spans import counted
 from holdfast.store import Store
 
 LIMIT_MAX = 1_000_000
@@ -79,9 +80,9 @@ def _print(report: CheckReport, *, cheap: bool, beside: bool) -> None:
     elif cheap:
         output.line("No violations found by the cheap check.")
     else:
-        seen = report.checked
-        rows = f"{seen['jobs']} jobs, {seen['executions']} executions and {seen['journal']} journal rows"
-        output.line(f"No violations in {rows}.")
+        nouns = {"jobs": "job", "executions": "execution", "journal": "journal row"}
+        jobs, executions, journal = (counted(report.checked[name], noun) for name, noun in nouns.items())
+        output.line(f"No violations in {jobs}, {executions} and {journal}.")
     if beside:
         output.line("This ledger has tables of nodd; to check them: `holdfast nodd check`")
 
