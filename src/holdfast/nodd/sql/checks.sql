@@ -13,7 +13,7 @@ SELECT r.sha256, r.body, r.times, r.first_at, r.last_at, r.replayed_at, r.fate F
 -- Jobs that carry no unit: each replaces another, or was replaced.
 SELECT j.job_id, c.client, c.key, c.replaces, c.payload,
   j.state = 'succeeded' OR coalesce(j.status, '') = 'COMMITTED'
-  FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
+  FROM holdfast_jobs j {with_call}
  WHERE j.job_id > :after AND j.operation = :operation
    AND NOT EXISTS (SELECT 1 FROM nodd_units u WHERE u.job_id = j.job_id)
  ORDER BY j.job_id LIMIT :n;

@@ -1,7 +1,7 @@
 -- Statements of quarantine: listing what rests there, and the facts that it is counted by.
 
 -- name: list_quarantined
-SELECT {job_columns} FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id
+SELECT {job_columns} FROM holdfast_jobs j {with_call}
  WHERE j.resting = :state
    AND (:code::text IS NULL OR j.quarantine_code = :code) AND (:but::text IS NULL OR j.quarantine_code <> :but)
    AND (:operation::text IS NULL OR j.operation = :operation) AND (:queue::text IS NULL OR j.queue = :queue)

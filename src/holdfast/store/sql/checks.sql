@@ -1,9 +1,10 @@
 -- What `check` looks at: the evidence of records, page by page, and questions about the whole ledger. Nothing here writes.
 
 -- name: jobs_to_check
--- A job whose call is missing is judged too: then the columns of its call are NULL.
+-- A job whose call is missing is judged too: then the columns of its call are NULL. The second bound lets a plan that
+-- walks both tables begin at the page.
 SELECT {job_columns}, j.lease_token, j.history_from
-  FROM holdfast_jobs j LEFT JOIN holdfast_calls c ON c.job_id = j.job_id
+  FROM holdfast_jobs j LEFT JOIN holdfast_calls c ON c.job_id = j.job_id AND c.job_id > :after
  WHERE j.job_id > :after ORDER BY j.job_id LIMIT :n;
 
 -- name: executions_to_check

@@ -3,6 +3,6 @@
 -- name: quarantined_facts
 SELECT j.job_id, j.quarantine_code, j.last_error_code, j.last_error_message, j.operation, j.queue, j.updated_at,
   c.payload IS NULL
-  FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
+  FROM holdfast_jobs j {with_call}
  WHERE j.resting = :state AND j.job_id > :after
  ORDER BY j.job_id LIMIT :n;
