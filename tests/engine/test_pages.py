@@ -26,6 +26,10 @@ PAGES: dict[str, dict[str, Any]] = {
     "jobs_after": {"state": "succeeded", "job_id": MIDDLE},
     "slimmable_jobs": {"states": '["succeeded"]', "after": MIDDLE, "before": "9999-01-01"},
     "jobs_to_check": {"after": MIDDLE},
+    "job_lines": {"before": MIDDLE, "after": 0, "window": PAGE},
+    "resting_lines": {"state": "failed", "before": MIDDLE, "after": 0, "window": PAGE},
+    "waiting_lines": {"state": "pending", "before": ENDED, "after": 0},
+    "running_lines": {"state": "running", "before": ENDED, "after": 0},
 }
 # Of a page of ten: SQLite's virtual machine takes a few dozen steps a row, and a scan of the ledger 20,000 at least.
 ROWS_MAX, STEPS_MAX = WAITING * 2, 12_000

@@ -82,8 +82,10 @@ def test_values_are_parameters_and_no_placeholder_is_left(dialect: str) -> None:
         for part in parts:
             assert "%" not in part, name
             assert not re.search(r"[{}]", part), name
+    # A dialect's own statement needs no idiom, except for the call of a job: it is written in one place.
+    known = COLUMNS.keys() | MORE_COLUMNS.keys() | {"with_call"}
     for text in texts(dialect).values():
-        assert set(re.findall(r"\{(\w+)\}", text)) <= COLUMNS.keys() | MORE_COLUMNS.keys()
+        assert set(re.findall(r"\{(\w+)\}", text)) <= known
 
 
 def test_every_statement_is_used() -> None:

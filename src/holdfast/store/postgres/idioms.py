@@ -5,8 +5,8 @@ from functools import cache
 
 # A time in the text format that both databases hash.
 TIME_TEXT = """to_char(g.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
-# The call of a job `j`, looked up by its id for one job after the other. A plain join leaves the planner free to walk all
-# calls beside the jobs, from the first one on, which it prefers for a page: it does not know that a page begins far away.
+# The call of a job `j`, looked up by its id for one job after the other. With a plain join the planner prefers to walk
+# all calls beside the jobs of a page, from the first call on: it does not know that the page begins far away.
 WITH_CALL = "CROSS JOIN LATERAL (SELECT * FROM holdfast_calls n WHERE n.job_id = j.job_id OFFSET 0) c"
 IDIOMS = {
     "now": "coalesce(:now, statement_timestamp())", "greatest": "greatest", "each": "json_array_elements_text",

@@ -1,12 +1,13 @@
 -- Statements for people who watch a ledger: see ../sql/watch.sql.
 
 -- name: waiting_lines
--- For a few among many: all that wait are sorted.
+-- For a few among many: all that wait are sorted. MATERIALIZED keeps the planner from walking all jobs by their ids instead.
+WITH w AS MATERIALIZED (
+  SELECT * FROM holdfast_jobs WHERE due_at IS NOT NULL AND parked IS NULL
+  UNION ALL SELECT * FROM holdfast_jobs WHERE parked IS NOT NULL)
 SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
        c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
-  FROM (SELECT job_id FROM holdfast_jobs WHERE due_at IS NOT NULL AND parked IS NULL
-        UNION ALL SELECT job_id FROM holdfast_jobs WHERE parked IS NOT NULL) w
-  JOIN holdfast_jobs j ON j.job_id = w.job_id JOIN holdfast_calls c ON c.job_id = j.job_id
+  FROM w j {with_call}
  WHERE j.state = :state AND j.job_id < :before AND j.job_id > :after
    AND (CAST(:operation AS text) IS NULL OR j.operation = :operation)
    AND (CAST(:queue AS text) IS NULL OR j.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
@@ -17,7 +18,7 @@ SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.e
 -- All running jobs are sorted: no more than the workers hold.
 SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
        c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
-  FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id
+  FROM holdfast_jobs j {with_call}
  WHERE j.lease_expires_at IS NOT NULL AND j.state = :state AND j.job_id < :before AND j.job_id > :after
    AND (CAST(:operation AS text) IS NULL OR j.operation = :operation)
    AND (CAST(:queue AS text) IS NULL OR j.queue = :queue) AND (CAST(:client AS text) IS NULL OR c.client = :client)
