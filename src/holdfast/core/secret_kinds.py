@@ -102,6 +102,7 @@ KINDS = (
     Kind(("sk",), r"\bSK[0-9a-f]{32}\b"),  # Twilio
     Kind((".",), r"\b[MNO][A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"),  # Discord
 )  # fmt: skip
+_WORDS = tuple((word, kind.pattern) for kind in KINDS for word in kind.words)
 # 40 characters of base64, of three sorts: the secret key of AWS. Digests of Holdfast and of Git are hexadecimal.
 _FORTY = re.compile(r"(?<![A-Za-z0-9/+=_.-])[A-Za-z0-9+][A-Za-z0-9/+]{39}+(?![A-Za-z0-9/+=_.-])")
 _FORTY_SORTS = tuple(map(re.compile, ("[A-Z]", "[a-z]", "[0-9]")))
@@ -112,9 +113,8 @@ _USER_MIN = 20  # a user name in a URL that is at least as long is a token
 def without_secrets(text: str) -> str:
     """Return the text with each likely secret replaced by `***`; lines and other white space are kept."""
     lower = text.lower()
-    for kind in KINDS:
-        if any(word in lower for word in kind.words):
-            text = _compiled(kind.pattern).sub(_hidden, text)
+    for pattern in dict.fromkeys([pattern for word, pattern in _WORDS if word in lower]):
+        text = _compiled(pattern).sub(_hidden, text)
     text = _without_named(text)
     if len(text) >= 40:
         text = _FORTY.sub(_without_key, text)

@@ -7,6 +7,7 @@ snapshot.
 
 from __future__ import annotations
 
+import linecache
 import logging
 import traceback
 from collections.abc import Iterator, Sequence
@@ -70,10 +71,13 @@ def _block(error: BaseException) -> Iterator[str]:
     yield error_message(error)
 
 
-def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int | None, str, str | None]]:
-    for frame in traceback.extract_tb(trace):
-        if not frame.filename.startswith(OWN):
-            yield frame.filename.replace('"', "'"), frame.lineno, frame.name, frame.line
+def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int, str, str]]:
+    # Not `traceback.extract_tb`: it looks at every source file again, for each failure.
+    for frame, line in traceback.walk_tb(trace):
+        file = frame.f_code.co_filename
+        if not file.startswith(OWN):
+            source = linecache.getline(file, line, frame.f_globals).strip()
+            yield file.replace('"', "'"), line, frame.f_code.co_name, source
 
 
 def keep(tasks: Sequence[EndTask], transaction: Transaction) -> None:
