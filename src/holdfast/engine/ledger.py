@@ -257,8 +257,7 @@ class Ledger:
         """Set how many jobs may wait in a queue; None removes the limit. A submit beyond it raises QueueFullError.
 
         With `park` it is recorded instead, and no worker sees it until fewer jobs wait. Retries, replays and follow-ups
-        are never refused or parked. The limit is exact on SQLite, and if it parks. On PostgreSQL, transactions that
-        submit at the same moment do not see each other: together they can exceed it by what they submit.
+        are never refused or parked. The limit is exact: submits to the queue take turns.
         """
         from holdfast.engine.rulings import limit  # noqa: PLC0415 - of an operator
 

@@ -60,8 +60,7 @@ def limit(
     A submit beyond that is refused (queue_full). With --park the job is stored and parked: workers can claim parked
     jobs, by priority and then by time, when fewer jobs wait.
 
-    On SQLite, and with --park, the limit is exact. On PostgreSQL, concurrent submits can together exceed it. Retries,
-    replays and follow-ups are never refused or parked.
+    The limit is exact: submits to the queue take turns. Retries, replays and follow-ups are never refused or parked.
     """
     if (depth is None) != off or (off and park):
         raise InputError("Give either --depth N or --off.", next_step="Add --depth N, or --off to remove the limit.")

@@ -1,15 +1,16 @@
-"""Queues that park the jobs submitted beyond their depth: how many jobs wait in one, and how many more may.
+"""Queues with a depth: how many jobs wait in one, and how many more may, before a submit is parked or refused.
 
 A parked job is recorded like any other; no claim sees it. Claims and sweeps unpark it (`store.verbs.slots`), as they do
-for other limits. A ledger in which no queue parks does not import this module.
+for other limits. A ledger in which no queue has a depth does not import this module.
 
-Invariants: one transaction at a time looks at the depth of a queue that parks, so a submit never exceeds it; jobs are
+Invariants: one transaction at a time looks at the depth of queues, so a submit never exceeds it; jobs are
 unparked by priority, then by time, then in the order of their submits; work that was accepted before is never parked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from holdfast.core.limits import DEPTH, Room, Rules
 from holdfast.store.requests import Submission
@@ -35,14 +36,18 @@ def jobs_waiting(reading: Reading, buckets: Iterable[str], rules: Rules) -> dict
 class DepthWrites(SlotWrites):
     """Parks new work."""
 
+    def lock(self) -> datetime:
+        """Wait until no other transaction looks at the depth of a queue; return the time of the database."""
+        if not self._session.is_open:
+            self._session.execute("SELECT 1")  # begins a transaction: a lone submit on PostgreSQL has none
+        return self._lock()
+
     def room(self, queues: Iterable[str]) -> dict[str, int]:
         """Unpark as many jobs of these queues as may wait; return how many more may wait in each queue that parks.
 
-        Until this transaction ends, no other one looks at the depth of a queue that parks.
+        Until this transaction ends, no other one looks at the depth of a queue.
         """
-        if not self._session.is_open:
-            self._session.execute("SELECT 1")  # begins a transaction: a lone submit on PostgreSQL has none
-        now, rules = self._lock(), self.rules()
+        now, rules = self.lock(), self.rules()
         names = rules.keys() & {DEPTH + queue for queue in queues}
         known = Room(rules, now)
         self._learn(known, set(), names)

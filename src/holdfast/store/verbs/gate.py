@@ -4,7 +4,8 @@ The statements of a plain submit insert nothing while a queue has a limit or a k
 about the submissions. A ledger that uses neither pays for two looks at empty tables.
 
 Invariants: a submit under a key that exists, erased or not, is answered with its job, however full the queue is; a
-follow-up is never refused or parked, because the job that stages it could not end; a refused submit writes nothing.
+follow-up is never refused or parked, because the job that stages it could not end; a refused submit writes nothing;
+submits to queues with a limit take turns, until their transaction ends, so together they do not exceed it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,15 @@ def gated_admissions(
     """
     found = _erased(jobs, transaction, left_out)
     new = [index for index in range(len(left_out)) if index not in found]
-    parking = _require_room(transaction, [left_out[index][0] for index in new])
+    try:
+        parking = _require_room(transaction, [left_out[index][0] for index in new])
+    except QueueFullError:
+        # While this transaction waited for its turn, another one may have submitted the same key.
+        found |= _submitted(jobs, left_out, new)
+        if len(found) + len(new) == len(left_out):
+            raise
+        new = [index for index in new if index not in found]
+        parking = _require_room(transaction, [left_out[index][0] for index in new])
     after = transaction.run("last_call")[0][0] if transaction.store.one_writer else 0
     batch = batch_of([left_out[index] for index in new])
     inserted = transaction.run("insert_jobs", after=after, **batch, **{**born, "gated": True}) if new else []
@@ -47,13 +56,16 @@ def gated_admissions(
     if parking is not None:
         parking([(job_id, left_out[new[place]][0]) for job_id, place in sorted(inserted)])
     late = [index for index in new if index not in found]  # another process has submitted the key meanwhile
-    if late:
-        keyed = jobs.by_key([(left_out[index][0].client, left_out[index][0].key or "") for index in late])
-        for index in late:
-            submission, digest = left_out[index]
-            found[index] = existing_admission(submission, digest, keyed[submission.client, submission.key or ""])
+    found |= _submitted(jobs, left_out, late) if late else {}
     invariant(len(found) == len(left_out), "a submit was neither recorded nor refused")
     return [found[index] for index in range(len(left_out))]
+
+
+def _submitted(jobs: JobReads, left_out: Sequence[Submitted], places: Sequence[int]) -> dict[int, Admission]:
+    """Return the admissions of submissions at these places whose key has a job, by their place."""
+    pairs = {index: (one.client, one.key) for index in places if (one := left_out[index][0]).key is not None}
+    keyed = jobs.by_key(list(pairs.values()))
+    return {index: existing_admission(*left_out[index], keyed[pair]) for index, pair in pairs.items() if pair in keyed}
 
 
 def _erased(jobs: JobReads, transaction: Transaction, left_out: Sequence[Submitted]) -> dict[int, Admission]:
@@ -93,18 +105,19 @@ def _require_room(
     wanted = Counter(submission.queue for submission in new if not submission.by_engine)
     found = transaction.run("queue_limits") if wanted else []
     limited = {queue: depth for queue, depth, _ in found if queue in wanted}
-    parking = None
-    parks = [queue for queue, _, parks in found if parks and queue in wanted]
-    if parks:
-        from holdfast.store.verbs.depth import DepthWrites  # noqa: PLC0415 - most queues park nothing
+    if not limited:
+        return None
+    from holdfast.store.verbs.depth import DepthWrites  # noqa: PLC0415 - most queues have no depth
 
-        writes = DepthWrites(transaction)
-        room = writes.room(parks)
-        limited = {queue: depth for queue, depth in limited.items() if queue not in room}
-        parking = partial(writes.park_beyond, room)
-    if limited:
+    writes = DepthWrites(transaction)
+    parks = [queue for queue, _, parks in found if parks and queue in wanted]
+    if not parks:
+        writes.lock()  # the next statement sees what the transaction that held the lock before has submitted
         _refuse_beyond(transaction, wanted, limited)
-    return parking
+        return None
+    room = writes.room(parks)
+    _refuse_beyond(transaction, wanted, {queue: depth for queue, depth in limited.items() if queue not in room})
+    return partial(writes.park_beyond, room)
 
 
 def _refuse_beyond(transaction: Transaction, wanted: Mapping[str, int], limited: Mapping[str, int]) -> None:
