@@ -202,6 +202,12 @@ def test_without_arguments_the_help_is_printed() -> None:
     assert holdfast("--version").out.strip().count(".") == 2
 
 
+def test_the_command_is_a_module_too() -> None:
+    command = [sys.executable, "-m", "holdfast", "--version"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=clean_environment())
+    assert found.stdout == holdfast("--version").out
+
+
 def test_a_submit_on_sqlite_imports_nothing_heavy(sqlite_ledger: str) -> None:
     program = (
         "import sys; from holdfast.cli import run; code = run(sys.argv[1:]);"

@@ -6,6 +6,7 @@ from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.options import OPERATOR_HELP, GrantId, Reason, actor, word
 from holdfast.core.errors import InputError
+from holdfast.core.spans import counted
 from holdfast.store import Store
 from holdfast.store.requests import INTEGER_MAX
 from holdfast.store.verbs.known_queues import require_queue
@@ -67,6 +68,6 @@ def limit(
     with store.transaction() as transaction:
         transaction.queues.limit_depth(queue, depth, park=park, actor=actor(), reason=reason or "limited")
     more = "parked" if park else "refused"
-    what = f"At most {depth} jobs may wait in queue {queue}; more are {more}."
+    what = f"At most {counted(depth or 0, 'job')} may wait in queue {queue}; more are {more}."
     value = {"queue": queue, "depth_max": depth, "parks": park}
     return Answer(value, what if depth is not None else f"Queue {queue} has no limit.")
