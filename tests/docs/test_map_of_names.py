@@ -45,6 +45,6 @@ def test_a_name_has_a_place_that_exists_or_a_reason(source: str, name: str, plac
             for part in path.split("."):
                 found = getattr(found, part)
         elif text.startswith("holdfast "):
-            assert f"$ {text}" in HELP or f"Usage: {text}" in HELP, text
+            assert re.search(rf"(?:\$|Usage:) {re.escape(text)}(?![\w-])", HELP), text
         elif re.fullmatch(r"(holdfast|nodd)_\w+", text):
             assert re.search(rf"\b{text}\b", SQL), text
