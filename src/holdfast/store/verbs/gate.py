@@ -43,9 +43,10 @@ def gated_admissions(
         parking = _require_room(transaction, [left_out[index][0] for index in new])
     except QueueFullError:
         # While this transaction waited for its turn, another one may have submitted the same key.
-        found |= _submitted(jobs, left_out, new)
-        if len(found) + len(new) == len(left_out):
+        submitted = _submitted(jobs, left_out, new)
+        if not submitted:
             raise
+        found |= submitted
         new = [index for index in new if index not in found]
         parking = _require_room(transaction, [left_out[index][0] for index in new])
     after = transaction.run("last_call")[0][0] if transaction.store.one_writer else 0
