@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import Ledger
 from holdfast.audit.seals.keys import make_keys
 from holdfast.core.authority import Act
 from holdfast.core.digest import sha256
@@ -77,7 +78,8 @@ def test_a_grant_from_request_to_use(empty_url: str) -> None:
     approved = run("grant", "approve", "1", "--as", "bob", "--reason", "looked")
     assert approved.tells("rant 1", "active")
     shown = run("grant", "show", "1", "--json").json
-    assert list(shown) == ["grant", "journal", "approval_text"]
+    assert list(shown) == ["grant", "permits", "jobs", "next", "journal", "approval_text"]
+    assert (shown["permits"], shown["jobs"], shown["next"]) == ("ledger.repair of ledger", None, None)
     assert (shown["grant"]["state"], shown["grant"]["approved_by"], shown["grant"]["approved_via"]) == (
         "active", "bob", "claimed",
     )  # fmt: skip
@@ -90,6 +92,24 @@ def test_a_grant_from_request_to_use(empty_url: str) -> None:
     assert revoked.tells("rant 1", "revoked")
     again = run("grant", "revoke", "1", "--reason", "over", "--json")
     assert (again.code, again.error_code) == (3, "wrong_state")
+
+
+def test_a_grant_says_how_many_jobs_it_releases_and_the_command_that_uses_it(empty_url: str) -> None:
+    run = made(empty_url, "stage")
+    with Ledger(empty_url, create=False) as ledger:
+        for _ in range(3):
+            ledger.quarantine(ledger.submit("noop").job_id, "parse_error", reason="no")
+    wanted = ("--code", "parse_error", "--executor", "ann", "--rollback-plan", "cancel them")
+    asked = run(
+        "quarantine", "release", "--all-matching", "--request", *wanted, "--reason", "mended", "--operator", "ann"
+    )
+    assert asked.code == 0, asked.err
+    draft = run("grant", "show", "1", "--json").json
+    assert (draft["permits"], draft["jobs"], draft["next"]) == ("release of 3 quarantined jobs", 3, None)
+    assert run("grant", "approve", "1", "--as", "bob").code == 0
+    command = run("grant", "show", "1", "--json").json["next"]
+    used = run(*command.removeprefix("holdfast ").replace("TEXT", "mended").split(), "--operator", "ann", "--json")
+    assert (used.code, used.json["released"]) == (0, 3)
 
 
 def test_people_see_a_grant_and_its_history(dev: On) -> None:

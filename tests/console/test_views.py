@@ -53,9 +53,9 @@ def read(made: Made, look: Callable[[Reading, datetime], T]) -> T:
 def test_the_overview_names_what_needs_attention_the_most_decisive_first(scene: Made) -> None:
     view = read(scene, lambda r, now: overview(r, failure_groups(r, now), ledger_of(r, "sqlite:////x/weather.db"), now))
     assert [need.code for need in view.needs] == [
-        "no_worker", "failing", "queue_paused", "switch_on", "taken_out", "grants_wait",
+        "no_worker", "failing", "queue_paused", "switch_on", "taken_out", "grants_wait", "grant_approved",
     ]  # fmt: skip
-    assert [need.tone for need in view.needs] == ["failed"] * 2 + ["attention"] * 4
+    assert [need.tone for need in view.needs] == ["failed"] * 2 + ["attention"] * 5
     assert all(need.links for need in view.needs)
     assert (view.ledger.name, view.ledger.environment) == ("weather", "dev")
     assert view.counts == {"pending": 61, "running": 4, "succeeded": 451, "failed": 55, "quarantined": 5}

@@ -14,6 +14,7 @@ from holdfast.console.many import ChosenJob, ManyAct
 from holdfast.console.views.replays import Draft, draft_of
 from holdfast.core.authority import Act
 from holdfast.core.errors import InputError
+from holdfast.core.selection import Selection
 
 NUMBER_MAX = 2**63 - 1
 TTL_MINUTES_MAX = 30 * 24 * 60
@@ -46,6 +47,13 @@ class GrantForm(msgspec.Struct, frozen=True):
     plan: str = ""
     manifest: str = ""
     ttl_minutes: str = ""
+    queue: str = ""  # this and the next: what a replay selects, as its address has it
+    operation: str = ""
+    code: str = ""
+    jobs: str = ""
+    since: str = ""
+    until: str = ""
+    limit: str = ""
 
     def request(self) -> GrantRequest:
         """Return the grant to request; raise InputError for a value that is not valid."""
@@ -60,6 +68,13 @@ class GrantForm(msgspec.Struct, frozen=True):
             manifest=self.manifest or None,
             ttl_s=None if minutes is None else minutes * 60,
         )
+
+    def selection(self, environment: str, now: datetime) -> Selection | None:
+        """Return what the replay of the plan selects; None if the form does not say it."""
+        if self.action != Act.REPLAY or not self.plan:
+            return None
+        found = draft_of(msgspec.structs.asdict(self), now).selection(environment)
+        return found if found.hash == self.plan else None
 
 
 class ReplayForm(msgspec.Struct, frozen=True):

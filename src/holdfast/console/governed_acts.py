@@ -204,7 +204,8 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ttl_s: int | None = None
 
 
-def request_grant(here: Visit, request: GrantRequest) -> Grant:
+def request_grant(here: Visit, request: GrantRequest, selection: Selection | None = None) -> Grant:
+    """Request a grant; `selection` is that of a replay, and is stored for its approver."""
     why = reason_given(request.reason)
     here.caller.require_unlimited()
     wanted = Wanted(
@@ -217,7 +218,13 @@ def request_grant(here: Visit, request: GrantRequest) -> Grant:
     )
     ttl = TTL if request.ttl_s is None else timedelta(seconds=request.ttl_s)
     return grants.request(
-        here.store, wanted, requester=here.actor, rollback_plan=request.rollback_plan, reason=why, ttl=ttl
+        here.store,
+        wanted,
+        requester=here.actor,
+        rollback_plan=request.rollback_plan,
+        reason=why,
+        ttl=ttl,
+        selection=selection,
     )
 
 

@@ -201,7 +201,8 @@ class GrantActs(_Acts):
 
     @post("/new", sync_to_thread=True)
     def request_grant(self, request: AnyRequest, here: Here, data: URLEncodedBody[GrantForm]) -> Redirect:
-        made = governed_acts.request_grant(here, data.request())
+        selection = data.selection(here.console.environment, here.store.now())
+        made = governed_acts.request_grant(here, data.request(), selection)
         return _to(request, "grants", str(made.grant_id))
 
     @post("/{grant_id:int}/approve", opt={"permission": Permission.APPROVE}, sync_to_thread=True)

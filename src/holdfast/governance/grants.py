@@ -14,6 +14,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import msgspec
+
 from holdfast.core.authority import (
     SELF,
     TEXT_BYTES_MAX,
@@ -45,9 +47,11 @@ from holdfast.governance.approval import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.core.selection import Selection
     from holdfast.store import Store
     from holdfast.store.transaction import Reading, Transaction
 
+SELECTION = "selection"  # the kind of the evidence that says what a replay selects
 SELF_ROLLBACK = "undo by hand: a dev ledger"
 
 
@@ -63,10 +67,18 @@ def request(
     rollback_plan: str,
     reason: str,
     ttl: timedelta = TTL,
+    selection: Selection | None = None,
 ) -> Grant:
-    """Request a grant and return the draft; raise AuthorityError if a draft or active grant for the same act exists."""
+    """Request a grant and return the draft; raise AuthorityError if a draft or active grant for the same act exists.
+
+    `selection` is what a replay selects; it is stored for the approver.
+    """
     with _one_of_a_kind(store, wanted, wanted.scope(rollback_plan).text), store.transaction() as transaction:
-        return request_in(transaction, wanted, requester=requester, rollback_plan=rollback_plan, reason=reason, ttl=ttl)
+        made = request_in(transaction, wanted, requester=requester, rollback_plan=rollback_plan, reason=reason, ttl=ttl)
+        if selection is not None:
+            content = canonical(msgspec.json.decode(msgspec.json.encode(selection)))
+            transaction.runs.add_evidence(SELECTION, made.target, content, actor=requester, grant_id=made.grant_id)
+        return made
 
 
 def request_in(

@@ -19,7 +19,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.core.authority import TTL, Act, Wanted
-from holdfast.core.candidates import packed, unpacked
+from holdfast.core.candidates import packed
 from holdfast.core.digest import canonical
 from holdfast.core.errors import (
     PlanStaleError,
@@ -33,6 +33,7 @@ from holdfast.core.selection import candidates_hash
 from holdfast.engine.world import World
 from holdfast.governance.acts import actor_and_reason
 from holdfast.governance.approval import environment_of, existing_grant
+from holdfast.governance.granted import CANDIDATES, release_candidates
 from holdfast.governance.grants import issue, request_in
 from holdfast.governance.quarantine import JOB_TARGET, QuarantineFilters
 from holdfast.governance.releases import (
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Reading, Transaction
 
 PROCEDURE = "release"
-CANDIDATES = "candidates"  # the kind of the evidence; `check` reads it too
 BATCH = 200  # jobs a transaction: on SQLite other writers wait about 0.2 s for it
 LEASE_S = 60.0
 BEGIN = "begin"  # the step numbered 0; each other is the batch of its number
@@ -180,7 +180,7 @@ def run_release(
     root = f"{PROCEDURE}-{grant_id}"
     with store.reading() as reading:
         run, grant = reading.runs.get(root), existing_grant(reading, grant_id)
-        job_ids, versions = candidates_of(reading, grant)
+        job_ids, versions = _candidates_of(reading, grant)
         jobs = reading.jobs.get_many(job_ids)
     if run is None:
         terms = ReleaseTerms(
@@ -216,17 +216,15 @@ def run_release(
     return runner.perform(dict(zip(job_ids, versions, strict=True)))
 
 
-def candidates_of(reading: Reading, grant: Grant) -> tuple[list[int], list[int]]:
-    """Return the jobs that a grant was requested for: their ids, and the version of each."""
-    for content in reading.run("candidates_under", grant_id=grant.grant_id):
-        job_ids, versions = unpacked(content[0])
-        if MANY_TARGET + candidates_hash(job_ids) == grant.target:
-            return job_ids, versions
-    raise RecordNotFoundError(
-        f"Grant {grant.grant_id} has no stored selection of quarantined jobs.",
-        next_step="Request one: `holdfast quarantine release --all-matching --request --help`.",
-        context={"grant_id": grant.grant_id},
-    )
+def _candidates_of(reading: Reading, grant: Grant) -> tuple[list[int], list[int]]:
+    found = release_candidates(reading, grant)
+    if found is None:
+        raise RecordNotFoundError(
+            f"Grant {grant.grant_id} has no stored selection of quarantined jobs.",
+            next_step="Request one: `holdfast quarantine release --all-matching --request --help`.",
+            context={"grant_id": grant.grant_id},
+        )
+    return found
 
 
 class _Request(RunRequest, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from holdfast.core.environments import ENVIRONMENTS, PROD, STAGE
 from holdfast.core.governed import Approver, Grant
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.selection import candidates_hash
-from holdfast.store.verbs.approvals import approval_of, candidates_under, grant_named, last_acts, raised_after
+from holdfast.store.verbs.approvals import approval_of, grant_named, last_acts, raised_after
 
 UNDER = "grant"  # approved by another grant, which covers many acts
 MANY, ONE = "quarantine:", "job:"  # and the hash of the job ids, or the id: the targets of grants to release jobs
@@ -213,7 +213,7 @@ def _beyond(context: RuleContext, parent_id: int, children: list[Grant]) -> Iter
 
 def _of_run(context: RuleContext, parent: Grant) -> set[str] | None:
     """Return the jobs that the run of a grant may release; None if there is no such run."""
-    for content in candidates_under(context.reading, parent.grant_id):
+    for content in context.reading.grants.evidence(parent.grant_id, "candidates"):
         job_ids, _ = unpacked(content)
         if MANY + candidates_hash(job_ids) == parent.target:
             return {str(job_id) for job_id in job_ids}

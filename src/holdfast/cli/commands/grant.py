@@ -29,6 +29,7 @@ from holdfast.explain.times import duration
 from holdfast.explain.values import row_value
 from holdfast.governance import grants
 from holdfast.governance.approval import approval_method, existing_grant
+from holdfast.governance.granted import Granted, granted
 from holdfast.store import Store
 
 grant = group("Request, approve, revoke and list grants.", "grants")
@@ -264,19 +265,23 @@ def show(store: Store[Any], *, grant_id: ID) -> Answer:
     with store.reading() as reading:
         found, ledger_id = existing_grant(reading, grant_id), reading.settings.read()["ledger_id"]
         journal = reading.journal.of(grant_id, GRANT.name)
+        about = granted(reading, found)
     now = store.now()
     value = {
         "grant": _value(found, now),
+        "permits": about.words,
+        "jobs": len(about.job_ids) or None,
+        "next": (about.command or None) if effective_state(found, now) == GrantState.ACTIVE else None,
         "journal": [row_value(row) for row in journal],
         "approval_text": approval_text(found, ledger_id).decode(),
     }
-    return Answer(value, lambda: _print_grant(found, journal, now))
+    return Answer(value, lambda: _print_grant(found, about, journal, now))
 
 
-def _print_grant(found: Grant, journal: list[JournalRow], now: datetime) -> None:
+def _print_grant(found: Grant, about: Granted, journal: list[JournalRow], now: datetime) -> None:
     output.show(output.styled(f"grant {found.grant_id} ", "bold") + _state(found, now))
-    shown = _value(found, now)
-    names = ("action", "target", "environment", "executor", "actions", "plan", "manifest", "rollback_plan",
+    shown = {"permits": about.words, **_value(found, now)}
+    names = ("permits", "action", "target", "environment", "executor", "actions", "plan", "manifest", "rollback_plan",
              "requested_by", "approved_by", "approved_via", "consumed_by", "expires_at", "reason")  # fmt: skip
     output.fields((name.replace("_", " "), _words(shown[name])) for name in names if shown[name])
     output.line("")
@@ -292,6 +297,8 @@ def _print_grant(found: Grant, journal: list[JournalRow], now: datetime) -> None
         for row in journal
     ]
     output.table(columns, rows, title="history")
+    if about.command and effective_state(found, now) == GrantState.ACTIVE:
+        output.line(f"next: {about.command}")
 
 
 def _words(value: object) -> str:

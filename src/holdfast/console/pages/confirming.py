@@ -44,6 +44,8 @@ from holdfast.console.views.many import many_view
 from holdfast.console.views.replays import Draft, draft_of, replay_look
 from holdfast.core.authority import Act
 from holdfast.core.errors import InputError
+from holdfast.governance.approval import existing_grant
+from holdfast.governance.granted import granted
 from holdfast.governance.releases import MANY_MAX
 from holdfast.governance.replay.record import run_known
 from holdfast.governance.switches import require_known_switch
@@ -104,7 +106,7 @@ def _confirm_grant_act(
     act = _act(request)
     with console.store.reading() as reading:
         found = grant_view(reading, job_number(grant_id), console.store.now())
-        view = confirm_grant(reading, found.row.grant, act, password=console.accounts is not None)
+        view = confirm_grant(found, act, password=console.accounts is not None)
     return confirmed(request, "/grants", view, Permission.APPROVE if act == "approve" else Permission.REVOKE)
 
 
@@ -133,6 +135,9 @@ def _confirm_many(_forms: Controller, request: AnyRequest, here: Here) -> Templa
     query, every = job_query(one), one.get("all") == "yes"
     ticked = [] if every else given.getall("id", [])[: MANY_MAX + 1]
     ids = tuple(dict.fromkeys(number_in(text, "id") for text in ticked))
+    if one.get("grant"):
+        with here.store.reading() as reading:
+            ids = granted(reading, existing_grant(reading, number_in(one["grant"], "grant"))).job_ids
     if not ids and not every:
         raise InputError(
             "No job is selected.", next_step="Go back, tick some jobs, or choose all that match the filters."

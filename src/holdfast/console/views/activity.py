@@ -12,7 +12,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from holdfast.core.decide import LEASE_EXPIRED
 from holdfast.core.machines import JobState
+from holdfast.engine.worker.processes import PROCESS_DIED
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.watch import JobMoves, recent_moves
 
@@ -45,6 +47,7 @@ class Activity:
         self._failed: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
         self._retried: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._taken_out: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._process_lost: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
         last = minute_of(now)
         for bucket in buckets:
             place = MINUTES - 1 - int((last - bucket.minute).total_seconds() // 60)
@@ -54,6 +57,8 @@ class Activity:
             self._net[bucket.target][place] += bucket.n
             if bucket.source is not None:
                 self._net[bucket.source][place] -= bucket.n
+            if bucket.source == JobState.RUNNING and bucket.code in (LEASE_EXPIRED, PROCESS_DIED):
+                self._process_lost[bucket.operation, bucket.code][bucket.queue] += bucket.n
             if bucket.target == JobState.SUCCEEDED:
                 self._done[bucket.queue][place] += bucket.n
             elif bucket.source == JobState.RUNNING and bucket.target in (JobState.FAILED, JobState.QUARANTINED):
@@ -94,6 +99,10 @@ class Activity:
     def taken_out(self) -> list[Alike]:
         """Return the attempts of the last hour whose jobs went to quarantine, most frequent first."""
         return _alike(self._taken_out)
+
+    def process_lost(self) -> list[Alike]:
+        """Return the attempts of the last hour that lost their worker or their process, most frequent first."""
+        return _alike(self._process_lost)
 
 
 def _alike(counts: dict[tuple[str, str], dict[str, int]]) -> list[Alike]:

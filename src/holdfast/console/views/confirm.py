@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.console.views.grants import GrantView
 from holdfast.console.views.next_steps import NextStep
 from holdfast.core.authority import Act
 from holdfast.core.environments import DEV
@@ -227,27 +228,34 @@ def request_grant(act: str, target: str, *, back: str, plan: str = "", waiting: 
     )
 
 
-def confirm_grant(reading: Reading, grant: Grant, act: str, *, password: bool) -> Confirmation:
-    page = f"/grants/{grant.grant_id}"
-    exact = f"{grant.action} of {grant.target}, for {grant.requested_by}: “{grant.reason}”"
+def confirm_grant(found: GrantView, act: str, *, password: bool) -> Confirmation:
+    grant, page = found.row.grant, f"/grants/{found.row.grant.grant_id}"
+    exact = f"{found.about.words}, by {found.executor}"
+    why = f"{grant.requested_by} requested it: “{found.requested_why}”."
     if act == "revoke":
         return Confirmation(
             title=f"Revoke grant {grant.grant_id}",
             subject=f"Grant {grant.grant_id}",
             says="It can no longer be approved or used.",
-            facts=(exact,),
+            facts=(f"It permits the {exact}.", why),
             action=f"{page}/revoke",
             back=page,
             button="Revoke the grant",
             tone="bad",
             command=f"holdfast grant revoke {grant.grant_id} --reason TEXT",
         )
+    jobs = ", ".join(f"{name} {n}" for name, n in found.operations.items())
     field = Field(name="password", label="Your password", kind="password", help="It proves that it is you.")
     return Confirmation(
         title=f"Approve grant {grant.grant_id}",
         subject=f"Grant {grant.grant_id}",
-        says=f"You permit exactly this, once: {exact}.",
-        facts=(f"It is for the {environment_of(reading)} ledger. The page of the grant has its exact words.",),
+        says=f"You permit exactly this, once: the {exact}.",
+        facts=(
+            why,
+            *([f"Jobs by operation: {jobs}."] if jobs else []),
+            f"How it is undone: “{found.rollback_plan}”.",
+            f"It is for the {found.environment} ledger. Its page shows the target and samples of the jobs.",
+        ),
         action=f"{page}/approve",
         back=page,
         button="Approve the grant",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shlex
 
+import msgspec
+
 from holdfast.console.views.confirm import (
     REASON,
     Confirmation,
@@ -171,7 +173,8 @@ def confirm_run(look: ReplayLook) -> Confirmation:
 
 def confirm_replay_grant(look: ReplayLook) -> Confirmation:
     needed = look.wanted
-    return request_grant(str(needed.act), needed.target, back=look.draft.address("look"), plan=needed.plan or "")
+    made = request_grant(str(needed.act), needed.target, back=look.draft.address("look"), plan=needed.plan or "")
+    return msgspec.structs.replace(made, hidden=(*made.hidden, *look.draft.given))
 
 
 def confirm_replay(run_id: str, act: str) -> Confirmation:

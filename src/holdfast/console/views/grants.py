@@ -6,19 +6,30 @@ of the environment, not decided here.
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 
 import msgspec
 
+from holdfast.console.views.links import path
+from holdfast.console.views.next_steps import NextStep
+from holdfast.console.views.replays import draft_again
+from holdfast.core.authority import Act, scope_of
 from holdfast.core.environments import DEV, PROD
 from holdfast.core.errors import RecordNotFoundError
 from holdfast.core.governed import Grant
 from holdfast.core.journal import JournalRow
 from holdfast.core.machines import GRANT, GrantState
+from holdfast.core.records import Job
 from holdfast.governance.approval import environment_of
+from holdfast.governance.granted import Granted, granted
+from holdfast.governance.quarantine import JOB_TARGET
+from holdfast.governance.releases import MANY_MAX
+from holdfast.governance.switches import PAUSE_TARGET, TARGET
 from holdfast.store.transaction import Reading
 
 PAGE = 50
+EXAMPLES = 5
 TONES = {
     GrantState.DRAFT: "attention",
     GrantState.ACTIVE: "succeeded",
@@ -64,6 +75,13 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     approval: str  # who may approve, in words
     environment: str
     approved_how: str | None
+    about: Granted
+    executor: str
+    rollback_plan: str
+    requested_why: str
+    step: NextStep | None  # the page that uses it; None if it cannot be used now, or the console has no such page
+    operations: dict[str, int]  # of the jobs that it names
+    examples: tuple[Job, ...]
 
 
 def _row(grant: Grant, now: datetime) -> GrantRow:
@@ -96,15 +114,42 @@ def grant_view(reading: Reading, grant_id: int, now: datetime) -> GrantView:
         PROD: "In prod another person than the requester must approve, known by a key, a role or this console.",
     }.get(environment, "In stage every person except the requester may approve.")
     via = msgspec.json.decode(grant.approved_via or "{}")
+    row, about, scope = _row(grant, now), granted(reading, grant), scope_of(grant)
+    jobs = reading.jobs.get_many(about.job_ids[:MANY_MAX])
+    history = reading.journal.of(grant_id, GRANT.name)
     return GrantView(
         now=now,
-        row=_row(grant, now),
+        row=row,
         scope=tuple(_scope(grant)),
-        history=tuple(reversed(reading.journal.of(grant_id, GRANT.name))),
+        history=tuple(reversed(history)),
         approval=who,
         environment=environment,
         approved_how=via.get("method") if isinstance(via, dict) else None,
+        about=about,
+        executor=scope.executor if scope else "",
+        rollback_plan=scope.rollback_plan if scope else "",
+        requested_why=(history[0].reason if history else None) or grant.reason,
+        step=use_of(grant, about) if row.state is GrantState.ACTIVE else None,
+        operations=dict(Counter(job.operation for job in jobs).most_common()),
+        examples=tuple(msgspec.structs.replace(job, payload=None, result=None) for job in jobs[:EXAMPLES]),
     )
+
+
+def use_of(grant: Grant, about: Granted) -> NextStep | None:
+    """Return the page that uses an approved grant; None if the console has none."""
+    target, page = grant.target, None
+    match grant.action:
+        case Act.RELEASE:
+            page = "Release the job…", path("/jobs", target.removeprefix(JOB_TARGET), "release")
+        case Act.RELEASE_MANY if 0 < len(about.job_ids) <= MANY_MAX:
+            page = "Release the jobs…", path("/jobs/act", act="release", grant=grant.grant_id)
+        case Act.REPLAY if about.selection is not None:
+            page = "Run the replay…", draft_again(about.selection).address("look")
+        case Act.LIFT if target.startswith(PAUSE_TARGET):
+            page = "Resume the queue…", path("/queues", target.removeprefix(PAUSE_TARGET), "resume")
+        case Act.LIFT:
+            page = "Lift the switch…", path("/switches", target.removeprefix(TARGET), "lift")
+    return None if page is None else NextStep(*page, governed=True)
 
 
 def _scope(grant: Grant) -> list[tuple[str, str]]:
@@ -115,5 +160,5 @@ def _scope(grant: Grant) -> list[tuple[str, str]]:
     return [
         (str(name).replace("_", " "), value if isinstance(value, str) else msgspec.json.encode(value).decode())
         for name, value in scope.items()
-        if value not in (None, "", [], {})
+        if value not in (None, "", [], {}, [grant.action])
     ]

@@ -12,21 +12,25 @@ from enum import IntEnum
 
 import msgspec
 
-from holdfast.console.views.activity import RETRY_MINUTES, Activity, Alike
+from holdfast.console.views.activity import RATE_MINUTES, RETRY_MINUTES, Activity, Alike
 from holdfast.console.views.failures import Group
+from holdfast.console.views.grants import use_of
 from holdfast.console.views.jobs import JobQuery
 from holdfast.console.views.links import job_list, path, replay_draft
 from holdfast.console.views.next_steps import NextStep
 from holdfast.console.views.queues import Fleet, QueueRow, QueueStatus
 from holdfast.console.views.words import clock, number
+from holdfast.core.authority import scope_of
 from holdfast.core.governed import Grant, ProcedureRun
-from holdfast.core.machines import JobState
-from holdfast.core.records import time_from
+from holdfast.core.machines import GrantState, JobState
+from holdfast.core.records import LOSSES_EXCUSED, time_from
 from holdfast.core.spans import age, counted, span
+from holdfast.engine.worker.processes import PROCESS_DIED
+from holdfast.governance.granted import granted
 from holdfast.governance.switches import OPERATION
 from holdfast.scheduling.schedules import active
 from holdfast.store.transaction import Reading
-from holdfast.store.verbs.watch import attempts_held
+from holdfast.store.verbs.watch import HeldAttempt, JobLine, attempts_held
 
 STILL = timedelta(minutes=10)  # a group that failed within this time still fails
 RETRIED_MANY = 30  # attempts of one operation that failed alike and are retried, within RETRY_MINUTES
@@ -35,6 +39,9 @@ ALIKE_SHOWN = 5  # operations and codes of quarantined jobs
 SAMPLE_MAX = 160  # characters of an error message
 SEAL_LATE = timedelta(minutes=5)
 TICK_LATE = timedelta(minutes=2)
+GRANTS_SHOWN = 3
+SUSPECTS_READ = 200  # newest jobs of an operation and state, among which a job that kills its process is looked for
+HANGS = timedelta(minutes=5)  # an attempt of a queue that does nothing hangs if it is older
 LATE_S = 60.0  # a due job that has waited for longer while all slots are taken needs attention
 
 
@@ -69,10 +76,11 @@ def needs_of(
     reading: Reading, fleet: Fleet, queues: Sequence[QueueRow], groups: Sequence[Group], activity: Activity
 ) -> Iterator[Need]:
     """Yield what the jobs, workers, queues, switches, schedules and seals of a ledger need, in any order."""
-    yield from _of_queues(queues, fleet)
+    yield from _of_queues(reading, queues, fleet)
     yield from _of_leases(reading.lists.lost_by_owner(fleet.now), fleet)
     yield from _of_gone(reading, fleet)
     yield from _of_groups(groups, fleet.now)
+    yield from _of_killers(reading, activity.process_lost(), fleet.now)
     yield from _of_taken_out(reading, activity.taken_out(), fleet)
     yield from _of_retries(activity.retries(), fleet)
     yield from _of_switches(fleet)
@@ -80,13 +88,16 @@ def needs_of(
     yield from _of_seals(reading, fleet.now)
 
 
-def needs_of_people(drafts: Sequence[Grant], stopped: Sequence[ProcedureRun], now: datetime) -> Iterator[Need]:
-    """Yield what waits for a decision: grants and replays."""
-    yield from _of_grants(drafts, now)
+def needs_of_people(
+    reading: Reading, grants: Sequence[Grant], stopped: Sequence[ProcedureRun], now: datetime
+) -> Iterator[Need]:
+    """Yield what waits for a person: grants to approve, approved grants to use, and replays to continue."""
+    yield from _of_drafts(reading, [grant for grant in grants if grant.state is GrantState.DRAFT], now)
+    yield from _of_approved(reading, [grant for grant in grants if grant.state is GrantState.ACTIVE], now)
     yield from _of_stopped(stopped)
 
 
-def _of_queues(queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
+def _of_queues(reading: Reading, queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
     for row in queues:
         due = number(row.due) + (" or more" if row.due_more else "")
         waited = "" if row.oldest_s is None else f" The oldest has waited for {span(row.oldest_s)}."
@@ -120,6 +131,11 @@ def _of_queues(queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
                 links=(NextStep("Resume…", path("/queues", row.name, "resume"), governed=True),),
             )
         elif row.status is QueueStatus.FULL and row.oldest_s is not None and row.oldest_s > LATE_S:
+            held = [one for one in attempts_held(reading) if one.queue == row.name]
+            longest = min(held, key=lambda one: one.began_at, default=None)
+            if longest is not None and not row.rate and fleet.now - longest.began_at > HANGS:
+                yield _hanging(row, longest, fleet.now)
+                continue
             yield Need(
                 weight=Weight.SLOW,
                 code="falls_behind",
@@ -128,6 +144,25 @@ def _of_queues(queues: Sequence[QueueRow], fleet: Fleet) -> Iterator[Need]:
                 detail=f"It does {row.rate:.0f} jobs a minute. More workers or slots would help.",
                 links=(NextStep("Queue", path("/queues", row.name)),),
             )
+
+
+def _hanging(row: QueueRow, longest: HeldAttempt, now: datetime) -> Need:
+    """Return that a queue is full of attempts that do not end: more workers would soon be full too."""
+    return Need(
+        weight=Weight.STOPPED,
+        code="slots_held",
+        title=f"{row.name} does nothing: all {counted(row.slots, 'slot')} are held.",
+        text=f"No job succeeded in the last {RATE_MINUTES} minutes. The longest attempt, of job {longest.job_id}"
+        f" ({longest.operation}), began {age(longest.began_at, now)}.",
+        detail="If its handler hangs, end the attempt: the job runs again elsewhere. A handler that never returns keeps"
+        " its slot until its worker is restarted. Worker:",
+        mono=longest.owner,
+        links=(
+            NextStep(f"Job {longest.job_id}", path("/jobs", str(longest.job_id))),
+            NextStep("End the attempt…", path("/jobs", str(longest.job_id), "revoke")),
+            NextStep("Workers", path("/workers", queue=row.name)),
+        ),
+    )
 
 
 def _of_leases(lost: dict[str, datetime], fleet: Fleet) -> Iterator[Need]:
@@ -187,6 +222,34 @@ def _of_groups(groups: Sequence[Group], now: datetime) -> Iterator[Need]:
                 NextStep("Look at the group", path("/failures", group.hash)),
                 NextStep("Prepare a replay", replay_draft(operation=group.operation, code=group.code)),
             ),
+        )
+
+
+def _of_killers(reading: Reading, lost: Sequence[Alike], now: datetime) -> Iterator[Need]:
+    """Yield, for each operation, the job whose attempts lost their process most often."""
+    found: dict[str, tuple[int, JobLine]] = {}
+    for operation in dict.fromkeys(one.operation for one in lost[:ALIKE_SHOWN]):
+        for state in (JobState.RUNNING, JobState.PENDING, JobState.FAILED, JobState.QUARANTINED):
+            query = JobQuery(operation=operation, state=state)
+            for line in query.selection(now).page(reading, limit=SUSPECTS_READ).lines:
+                died = line.attempts - line.excused if line.last_error_code == PROCESS_DIED else 0
+                n = max(line.lost or 0, died)
+                if n >= LOSSES_EXCUSED and n > found.get(operation, (0, line))[0]:
+                    found[operation] = n, line
+    for operation, (n, line) in found.items():
+        page = path("/jobs", str(line.job_id))
+        stop = {
+            JobState.RUNNING: NextStep("End the attempt…", f"{page}/revoke"),
+            JobState.PENDING: NextStep("Quarantine it…", f"{page}/quarantine"),
+        }.get(line.state)
+        yield Need(
+            weight=Weight.FAILING,
+            code="kills_process",
+            title=f"Job {line.job_id} of {operation} may kill its worker.",
+            text=f"{n} of its attempts lost their process; now it is {line.state}.",
+            detail="After two lost leases it runs alone in a child process, and each attempt that dies there counts."
+            " See what it does with memory and native code.",
+            links=(NextStep("Show the job", page), *((stop,) if stop else ())),
         )
 
 
@@ -256,17 +319,42 @@ def _of_switches(fleet: Fleet) -> Iterator[Need]:
         )
 
 
-def _of_grants(drafts: Sequence[Grant], now: datetime) -> Iterator[Need]:
+def _of_drafts(reading: Reading, drafts: Sequence[Grant], now: datetime) -> Iterator[Need]:
     if drafts:
         first = min(grant.expires_at for grant in drafts)
-        shown = " · ".join(f"{g.grant_id}: {g.action} of {g.target} by {g.requested_by}" for g in drafts[:3])
+        shown = (
+            f"{g.grant_id}: {granted(reading, g).words}, requested by {g.requested_by}" for g in drafts[:GRANTS_SHOWN]
+        )
         yield Need(
             weight=Weight.DECISION,
             code="grants_wait",
             title=f"{counted(len(drafts), 'grant waits', 'grants wait')} for an approver.",
-            text=f"The first expires {age(first, now)}.",
-            detail=shown,
-            links=(NextStep("Grants", "/grants"),),
+            text=f"{'It' if len(drafts) == 1 else 'The first'} expires {age(first, now)}.",
+            detail=" · ".join(shown),
+            links=(
+                NextStep(f"Grant {drafts[0].grant_id}", path("/grants", str(drafts[0].grant_id)))
+                if len(drafts) == 1
+                else NextStep("Grants", "/grants"),
+            ),
+        )
+
+
+def _of_approved(reading: Reading, approved: Sequence[Grant], now: datetime) -> Iterator[Need]:
+    for grant in approved[:GRANTS_SHOWN]:
+        about, scope = granted(reading, grant), scope_of(grant)
+        step = use_of(grant, about)
+        yield Need(
+            weight=Weight.DECISION,
+            code="grant_approved",
+            title=f"Grant {grant.grant_id} is approved and not used.",
+            text=f"It permits the {about.words}, by {scope.executor if scope else '?'}; it expires"
+            f" {age(grant.expires_at, now)}.",
+            detail="" if step else "Use it:",
+            mono="" if step else about.command,
+            links=(
+                *((step,) if step else ()),
+                NextStep(f"Grant {grant.grant_id}", path("/grants", str(grant.grant_id))),
+            ),
         )
 
 

@@ -77,14 +77,15 @@ def overview(
     """Return the overview at `now`; `groups` and `activity` may be some seconds older."""
     fleet, activity = fleet_of(reading, now), activity or last_hour(reading, now)
     queues = queue_rows(reading, fleet, activity)
-    drafts = [grant for grant in reading.grants.page(state=GrantState.DRAFT, limit=100) if grant.expires_at > now]
+    drafts = reading.grants.page(state=GrantState.DRAFT, limit=100)  # without those past their expiry
+    approved = reading.grants.page(state=GrantState.ACTIVE, limit=100)
     runs = reading.runs.page(procedure=PROCEDURE, state=ProcedureState.RUNNING, limit=RUNS_SHOWN)
     stopped = reading.runs.page(procedure=PROCEDURE, state=ProcedureState.STOPPED, limit=RUNS_SHOWN)
     lost = reading.lists.lost_by_owner(now)
     counts = {state.value: fleet.total(state) for state in JobState}
     needs = [
         *needs_of(reading, fleet, queues, groups.groups, activity),
-        *needs_of_people(drafts, stopped, now),
+        *needs_of_people(reading, [*drafts, *approved], stopped, now),
     ]
     return Overview(
         at=now,

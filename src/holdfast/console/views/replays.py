@@ -96,6 +96,24 @@ def draft_of(params: Mapping[str, str], now: datetime) -> Draft:
     )
 
 
+def draft_again(selection: Selection) -> Draft:
+    """Return the draft that a selection was made from."""
+    filters, created = selection.filters, selection.filters.created_at
+
+    def only(values: tuple[str, ...]) -> str | None:
+        return values[0] if values else None
+
+    return Draft(
+        queue=only(filters.queues),
+        operation=only(filters.operations),
+        code=only(filters.error_codes),
+        jobs=",".join(filters.jobs) or None,
+        since=_text(created.start) if created and created.start else None,
+        until=_text(created.end) if created and created.end else None,
+        limit=selection.limits.max_records,
+    )
+
+
 def _text(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -6,7 +6,7 @@ WITH w AS MATERIALIZED (
   SELECT * FROM holdfast_jobs WHERE due_at IS NOT NULL AND parked IS NULL
   UNION ALL SELECT * FROM holdfast_jobs WHERE parked IS NOT NULL)
 SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
-       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
+       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code, j.lost
   FROM w j {with_call}
  WHERE j.state = :state AND j.job_id < :before AND j.job_id > :after
    AND (CAST(:operation AS text) IS NULL OR j.operation = :operation)
@@ -17,7 +17,7 @@ SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.e
 -- name: running_lines
 -- All running jobs are sorted: no more than the workers hold.
 SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
-       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
+       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code, j.lost
   FROM holdfast_jobs j {with_call}
  WHERE j.lease_expires_at IS NOT NULL AND j.state = :state AND j.job_id < :before AND j.job_id > :after
    AND (CAST(:operation AS text) IS NULL OR j.operation = :operation)

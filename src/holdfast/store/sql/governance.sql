@@ -119,9 +119,9 @@ SELECT max(g.grant_id) FROM holdfast_grants g
  WHERE g.state = 'consumed' AND g.action IN ('approver.add', 'approver.revoke')
  GROUP BY g.target ORDER BY 1;
 
--- name: candidates_under
+-- name: evidence_under
 SELECT v.content FROM holdfast_evidence v
- WHERE v.grant_id = :grant_id AND v.kind = 'candidates' AND v.voided_at IS NULL ORDER BY v.evidence_id;
+ WHERE v.grant_id = :grant_id AND v.kind = :kind AND v.voided_at IS NULL ORDER BY v.evidence_id;
 
 -- name: raised_after
 SELECT EXISTS (

@@ -3,9 +3,9 @@
 
 -- name: job_lines
 SELECT w.job_id, w.state, w.operation, w.queue, c.client, c.key, w.attempts, w.excused, c.max_attempts, w.run_at,
-       c.created_at, w.updated_at, w.last_error_code, w.last_error_message, w.quarantine_code
+       c.created_at, w.updated_at, w.last_error_code, w.last_error_message, w.quarantine_code, w.lost
   FROM (SELECT i.job_id, i.state, i.operation, i.queue, i.attempts, i.excused, i.run_at, i.updated_at,
-               i.last_error_code, i.last_error_message, i.quarantine_code
+               i.last_error_code, i.last_error_message, i.quarantine_code, i.lost
           FROM holdfast_jobs i WHERE i.job_id < :before AND i.job_id > :after
          ORDER BY i.job_id DESC LIMIT :window) w
   {ordered} JOIN holdfast_calls c ON c.job_id = w.job_id
@@ -17,9 +17,9 @@ SELECT w.job_id, w.state, w.operation, w.queue, c.client, c.key, w.attempts, w.e
 
 -- name: resting_lines
 SELECT w.job_id, w.state, w.operation, w.queue, c.client, c.key, w.attempts, w.excused, c.max_attempts, w.run_at,
-       c.created_at, w.updated_at, w.last_error_code, w.last_error_message, w.quarantine_code
+       c.created_at, w.updated_at, w.last_error_code, w.last_error_message, w.quarantine_code, w.lost
   FROM (SELECT i.job_id, i.state, i.operation, i.queue, i.attempts, i.excused, i.run_at, i.updated_at,
-               i.last_error_code, i.last_error_message, i.quarantine_code
+               i.last_error_code, i.last_error_message, i.quarantine_code, i.lost
           FROM holdfast_jobs i WHERE i.resting = :state AND i.job_id < :before AND i.job_id > :after
          ORDER BY i.job_id DESC LIMIT :window) w
   {ordered} JOIN holdfast_calls c ON c.job_id = w.job_id

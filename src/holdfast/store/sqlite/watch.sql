@@ -3,7 +3,7 @@
 -- name: waiting_lines
 -- For a few among many: all that wait are sorted.
 SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
-       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
+       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code, j.lost
   FROM (SELECT job_id FROM holdfast_jobs INDEXED BY holdfast_jobs_due WHERE due_at IS NOT NULL AND parked IS NULL
         UNION ALL SELECT job_id FROM holdfast_jobs INDEXED BY holdfast_jobs_parked WHERE parked IS NOT NULL) w
   CROSS JOIN holdfast_jobs j ON j.job_id = w.job_id CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
@@ -16,7 +16,7 @@ SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.e
 -- name: running_lines
 -- All running jobs are sorted: no more than the workers hold. Without the hint every job is read, newest first.
 SELECT j.job_id, j.state, j.operation, j.queue, c.client, c.key, j.attempts, j.excused, c.max_attempts, j.run_at,
-       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code
+       c.created_at, j.updated_at, j.last_error_code, j.last_error_message, j.quarantine_code, j.lost
   FROM holdfast_jobs j INDEXED BY holdfast_jobs_leased CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.lease_expires_at IS NOT NULL AND j.state = :state AND j.job_id < :before AND j.job_id > :after
    AND (CAST(:operation AS text) IS NULL OR j.operation = :operation)

@@ -1,4 +1,4 @@
-"""What `check` reads about approvals: grants, their approvals in the journal, approvers, and what a run may release.
+"""What `check` reads about approvals: grants, their approvals in the journal, and approvers.
 
 Invariants: nothing here writes.
 """
@@ -35,11 +35,6 @@ def last_acts(reading: Reading) -> list[Grant]:
     """Return, for each name, the last used grant that registered or revoked the approver of that name."""
     found = (reading.grants.get(grant_id) for (grant_id,) in reading.run("last_acts_on_approvers"))
     return [grant for grant in found if grant is not None]
-
-
-def candidates_under(reading: Reading, grant_id: int) -> list[str]:
-    """Return the stored candidates of the runs that a grant permits."""
-    return [content for (content,) in reading.run("candidates_under", grant_id=grant_id)]
 
 
 def raised_after(reading: Reading, grant_id: int) -> bool:

@@ -43,6 +43,10 @@ class GrantReads(Verbs):
         filters = {"state": state, "action": action, "target": target, "before": before}
         return self._all(_read_grant, "list_grants", **filters, now=self._store.time_parameter(), n=limit)
 
+    def evidence(self, grant_id: int, kind: str) -> list[str]:
+        """Return the evidence of one kind that was stored with a grant and is not void."""
+        return [content for (content,) in self._run("evidence_under", grant_id=grant_id, kind=kind)]
+
     def session_role(self) -> str | None:
         """Return the database role of this session; None on SQLite, which has no roles."""
         [[role]] = self._run("session_role")

@@ -45,6 +45,7 @@ class JobLine(msgspec.Struct, frozen=True, gc=False):
     last_error_code: str | None
     last_error_message: str | None
     quarantine_code: str | None
+    lost: int | None  # leases that it lost
 
 
 class JobFilters(msgspec.Struct, frozen=True, kw_only=True):

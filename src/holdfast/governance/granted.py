@@ -1,0 +1,98 @@
+"""What a grant is about, for the person who approves it and the person who uses it.
+
+The target of some grants is a hash. What was requested is stored beside the grant, and is believed only if it has that
+hash.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.authority import Act, scope_of
+from holdfast.core.candidates import unpacked
+from holdfast.core.selection import Selection, candidates_hash
+from holdfast.core.spans import counted
+from holdfast.governance.grants import SELECTION
+from holdfast.governance.quarantine import JOB_TARGET
+from holdfast.governance.releases import MANY_TARGET
+from holdfast.governance.switches import PAUSE_TARGET, TARGET
+
+if TYPE_CHECKING:
+    from holdfast.core.governed import Grant
+    from holdfast.store.transaction import Reading
+
+CANDIDATES = "candidates"  # the kind of the evidence that says what a release selects; `check` reads it too
+
+
+class Granted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a grant permits, in words, and the command that uses it; the command is empty if none is known."""
+
+    words: str
+    command: str = ""
+    job_ids: tuple[int, ...] = ()
+    selection: Selection | None = None
+
+
+def granted(reading: Reading, grant: Grant) -> Granted:
+    """Return what a grant is about."""
+    number, target = grant.grant_id, grant.target
+    use = f"--grant {number} --reason TEXT"
+    match grant.action:
+        case Act.RELEASE | Act.ERASE:
+            job = target.removeprefix(JOB_TARGET)
+            act = "quarantine release" if grant.action == Act.RELEASE else "erase"
+            word = "release" if grant.action == Act.RELEASE else "erasure"
+            return Granted(words=f"{word} of job {job}", command=f"holdfast {act} {job} {use}")
+        case Act.RELEASE_MANY:
+            ids, _ = release_candidates(reading, grant) or ((), ())
+            what = counted(len(ids), "quarantined job") if ids else "quarantined jobs"
+            return Granted(words=f"release of {what}", command=f"holdfast quarantine release {use}", job_ids=tuple(ids))
+        case Act.REPLAY | Act.REPLACE:
+            found = replay_selection(reading, grant)
+            words = "replay of " + (_selected(found) if found else "failed jobs")
+            return Granted(words=words, command=f"holdfast replay run --dry-run-file FILE {use}", selection=found)
+        case Act.LIFT if target.startswith(PAUSE_TARGET):
+            queue = target.removeprefix(PAUSE_TARGET)
+            return Granted(
+                words=f"resume of queue {queue}", command=f"holdfast resume --queue {shlex.quote(queue)} {use}"
+            )
+        case Act.LIFT:
+            name = target.removeprefix(TARGET)
+            return Granted(words=f"lift of switch {name}", command=f"holdfast switch lift {shlex.quote(name)} {use}")
+    return Granted(words=f"{grant.action} of {target}")
+
+
+def release_candidates(reading: Reading, grant: Grant) -> tuple[list[int], list[int]] | None:
+    """Return the jobs that a release was requested for: their ids, and the version of each; None if none are stored."""
+    for content in reading.grants.evidence(grant.grant_id, CANDIDATES):
+        job_ids, versions = unpacked(content)
+        if MANY_TARGET + candidates_hash(job_ids) == grant.target:
+            return job_ids, versions
+    return None
+
+
+def replay_selection(reading: Reading, grant: Grant) -> Selection | None:
+    """Return the selection that a replay was requested for; None if it is not stored."""
+    scope = scope_of(grant)
+    for content in reading.grants.evidence(grant.grant_id, SELECTION):
+        found = msgspec.json.decode(content, type=Selection)
+        if scope is not None and found.hash == scope.plan:
+            return found
+    return None
+
+
+def _selected(selection: Selection) -> str:
+    filters = selection.filters
+    named = {
+        "operation": filters.operations,
+        "queue": filters.queues,
+        "code": filters.error_codes,
+        "job": filters.jobs,
+    }
+    said = [
+        f"{name} {', '.join(values[:5])}{', …' if len(values) > 5 else ''}" for name, values in named.items() if values
+    ]
+    return "failed jobs" + (f" of {'; '.join(said)}" if said else "")

@@ -1,0 +1,67 @@
+"""Findings of the overview about attempts that hang and jobs that kill their process, on both databases."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast import Ledger
+from holdfast.console.views.failures import failure_groups
+from holdfast.console.views.needs import HANGS, Need
+from holdfast.console.views.overview import ledger_of, overview
+from holdfast.engine.worker.reaper import recover
+from holdfast.store import Lease
+from holdfast.testing import VirtualClock, virtual_world
+
+
+def needs(ledger: Ledger) -> dict[str, Need]:
+    """Return the findings of the overview by their code."""
+    with ledger.store.reading() as reading:
+        now = ledger.store.now()
+        found = overview(reading, failure_groups(reading, now), ledger_of(reading, "sqlite:///x.db"), now).needs
+    return {need.code: need for need in found}
+
+
+def full(ledger: Ledger) -> list[int]:
+    """Return three jobs, of which a worker with two slots holds the first two."""
+    ids = [ledger.submit("noop", queue="geo").job_id for _ in range(3)]
+    with ledger.store.transaction() as transaction:
+        transaction.executions.claim_these(ids[:2], Lease(owner="geo/1", seconds=3600))
+        transaction.workers.seen("geo/1", ("geo",), ("noop",), 2)
+    return ids
+
+
+def seen(ledger: Ledger) -> None:
+    with ledger.store.transaction() as transaction:
+        transaction.workers.seen("geo/1", ("geo",), ("noop",), 2)
+
+
+def test_slots_that_are_held_for_long_are_not_said_to_need_more_workers(ledger_url: str) -> None:
+    clock = VirtualClock()
+    with Ledger(ledger_url, create=False, world=virtual_world(clock)) as ledger:
+        first, *_ = full(ledger)
+        clock.advance(timedelta(minutes=2).total_seconds())
+        seen(ledger)
+        assert {"falls_behind", "slots_held"} & needs(ledger).keys() == {"falls_behind"}
+        clock.advance(HANGS.total_seconds())
+        seen(ledger)
+        found = needs(ledger)
+        assert {"falls_behind", "slots_held"} & found.keys() == {"slots_held"}
+        assert [link.href for link in found["slots_held"].links[:2]] == [f"/jobs/{first}", f"/jobs/{first}/revoke"]
+        assert found["slots_held"].mono == "geo/1"
+
+
+def test_one_job_that_lost_its_process_twice_is_named(ledger_url: str) -> None:
+    clock = VirtualClock()
+    with Ledger(ledger_url, create=False, world=virtual_world(clock)) as ledger:
+        job_id = ledger.submit("noop", queue="geo").job_id
+        for lost in range(3):
+            assert ("kills_process" in needs(ledger)) is (lost >= 2), lost
+            with ledger.store.transaction() as transaction:
+                transaction.executions.claim_these([job_id], Lease(owner=f"geo/{lost}", seconds=1))
+            clock.advance(30)
+            recover(ledger, actor="test")
+            clock.advance(600)
+        found = needs(ledger)["kills_process"]
+        assert [link.href for link in found.links] == [f"/jobs/{job_id}", f"/jobs/{job_id}/quarantine"]
+        ledger.quarantine(job_id, "poison", reason="it kills its worker")
+        assert [link.href for link in needs(ledger)["kills_process"].links] == [f"/jobs/{job_id}"]
