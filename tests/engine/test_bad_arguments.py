@@ -292,6 +292,16 @@ def test_a_setting_that_does_not_exist_is_refused_with_the_nearest_name(
     assert ledger.counts() == []
 
 
+@pytest.mark.parametrize(
+    "name, near", [("max_attempt", "max_attempts"), ("lease", "lease_s"), ("limitkey", "limit_key")]
+)
+def test_a_setting_of_an_operation_that_does_not_exist_is_refused_with_the_nearest_name(name: str, near: str) -> None:
+    for operation in (Operations().operation, Ledger("never-opened.db").operation):
+        with pytest.raises(InputError) as caught:
+            operation("own", **dict[str, Any]({name: 5}))(lambda run: None)
+        assert caught.value.context == {"argument": name, "nearest": near}
+
+
 @pytest.mark.parametrize("make", [cyclic_list, cyclic_dict, deep])
 def test_a_recursive_or_too_deep_value_has_one_code(ledger: Ledger, make: Callable[[], Any]) -> None:
     with pytest.raises(PayloadTooDeepError):

@@ -14,6 +14,10 @@ from holdfast.console.context import Console
 from holdfast.console.problems import Problem
 from holdfast.console.security.callers import Caller
 
+SECTIONS = frozenset(
+    {"jobs", "failures", "queues", "schedules", "workers", "quarantine", "replays", "switches", "grants"}
+)
+
 
 def base_of(request: Request[Any, Any, Any]) -> str:
     """Return the path under which the console is reached: of an application around it, and its own base path."""
@@ -45,7 +49,10 @@ def page(request: Request[Any, Any, Any], template: str, *, status_code: int = 2
 def error_page(request: Request[Any, Any, Any], problem: Problem) -> Template:
     """Return the page of an error: code, words, next step; with the navigation, if its last counts are known."""
     caller: Caller | None = request.scope["state"].get("caller")
+    reads_all = caller is not None and not caller.limited
     live = request.app.state.get("live")
-    frame = live.last if live is not None and caller is not None and not caller.limited else None
+    frame = live.last if live is not None and reads_all else None
     framed = {"frame": frame, "now": frame.at, "here": "", "live": None, "address": ""} if frame else {}
-    return page(request, "error.html", status_code=problem.status, problem=problem, **framed)
+    first = str(request.scope["path"]).removeprefix(base_of(request)).strip("/").partition("/")[0]
+    section = (first.capitalize(), f"/{first}") if first in SECTIONS and reads_all else None
+    return page(request, "error.html", status_code=problem.status, problem=problem, section=section, **framed)

@@ -26,14 +26,17 @@ def refuse_wrong(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     """Raise InputError if an argument explains the error; return if none does."""
     if isinstance(error, HoldfastError):
         return
+    parameters = inspect.signature(fn).parameters
     try:
         given = inspect.signature(fn).bind(*args, **kwargs).arguments
     except TypeError:
+        if all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
+            _refuse_unknown(kwargs, [name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY])
         return  # an argument too many or too few: the error says so
-    hints = {name: parameter.annotation for name, parameter in inspect.signature(fn).parameters.items()}
+    hints = {name: parameter.annotation for name, parameter in parameters.items()}
     for name, value in given.items():
         if name == "settings" and isinstance(value, dict):
-            _refuse_unknown(value)
+            _refuse_unknown(value, [*_SETTINGS])
             _refuse_fields(value, _SETTINGS)
         elif isinstance(value, msgspec.Struct):
             fields = {field: getattr(value, field) for field in value.__struct_fields__}
@@ -73,12 +76,14 @@ def _refuse_fields(fields: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
             refuse_unfit(name, value, hints[name])
 
 
-def _refuse_unknown(settings: Mapping[str, Any]) -> None:
-    for name in settings.keys() - _SETTINGS.keys():
-        [near] = get_close_matches(name, _SETTINGS, n=1, cutoff=0.0)
+def _refuse_unknown(settings: Mapping[str, Any], known: Sequence[str]) -> None:
+    for name in settings.keys() - {*known}:
+        [near] = get_close_matches(name, known, n=1, cutoff=0.0) or [None]
+        if near is None:
+            return
         raise InputError(
-            f"there is no setting {name} of a call; the nearest is {near}",
-            next_step=f"Use one of {', '.join(_SETTINGS)}.",
+            f"there is no setting {name}; the nearest is {near}",
+            next_step=f"Use one of {', '.join(known)}.",
             context={"argument": name, "nearest": near},
         ) from None
 

@@ -212,7 +212,8 @@ def key(
     except OSError as error:
         raise InputError(f"{out} cannot be written: {error.strerror}.", context={"path": str(out)}) from None
     step = f"holdfast grant approvers add console:{name} --public-key {shlex.quote(str(out))} --reason TEXT"
-    return Answer({"name": name, "path": str(out), "next": step}, f"Wrote {out}. Register it: {step}")
+    first = "Add --bootstrap for the first approver of a ledger."
+    return Answer({"name": name, "path": str(out), "next": step}, f"Wrote {out}. Register it: {step}\n{first}")
 
 
 def _password(*, stdin: bool) -> str:

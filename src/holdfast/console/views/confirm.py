@@ -19,6 +19,7 @@ from holdfast.core.errors import InputError
 from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Job
+from holdfast.core.spans import counted
 from holdfast.governance.approval import environment_of
 from holdfast.governance.quarantine import JOB_TARGET
 from holdfast.governance.reasons import Reason
@@ -50,7 +51,7 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[str, ...] = ()
     action: str  # the address that the form is posted to
     back: str
-    button: str
+    button: str  # empty: there is nothing to do
     tone: str = "go"
     governed: bool = False
     hidden: tuple[tuple[str, str], ...] = ()
@@ -98,7 +99,7 @@ def _retry(job: Job) -> Confirmation:
         title=f"Retry job {job.job_id}",
         says="It becomes pending and runs as soon as a worker is free.",
         facts=(
-            f"{job.spent} attempts used, {left} left. Its effects still take place once.",
+            f"{counted(job.spent, 'attempt')} used, {left} left. Its effects still take place once.",
             f"Last error: {job.last_error_code or 'none'}.",
         ),
         button="Retry the job",

@@ -124,6 +124,18 @@ def confirm_schedule(name: str, act: str) -> Confirmation:
 
 
 def confirm_recovery(expired: int) -> Confirmation:
+    if not expired:
+        return Confirmation(
+            title="Recover stalled jobs",
+            subject="0 expired leases",
+            says="There is nothing to recover: no lease has expired.",
+            facts=("A running worker recovers jobs by itself.",),
+            action="/recover",
+            back="/workers",
+            button="",
+            fields=(),
+            command="holdfast stalled",
+        )
     return Confirmation(
         title="Recover stalled jobs",
         subject=counted(expired, "expired lease"),

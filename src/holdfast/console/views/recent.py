@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.console.views.links import path
 from holdfast.core.machines import GrantState, SwitchState
+from holdfast.governance.granted import granted
 from holdfast.governance.replay.guards import PROCEDURE
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.watch import pauses
@@ -47,7 +48,7 @@ def recent_acts(reading: Reading, limit: int = SHOWN) -> list[RecentAct]:
 
 def _of_grants(reading: Reading, limit: int) -> Iterator[RecentAct]:
     for grant in reading.grants.page(limit=limit):
-        href, what = path("/grants", str(grant.grant_id)), f"grant {grant.grant_id}: {grant.action} of {grant.target}"
+        href, what = path("/grants", str(grant.grant_id)), f"grant {grant.grant_id}: {granted(reading, grant).words}"
         why = grant.reason if grant.state is GrantState.DRAFT else None  # later moves replace the reason
         yield RecentAct(grant.created_at, grant.requested_by, "requested", what, why, href)
         if grant.approved_by and grant.state is GrantState.ACTIVE:
