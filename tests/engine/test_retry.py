@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from email.message import Message
 from random import Random
 from typing import Any
@@ -295,3 +296,13 @@ def test_the_budget_is_in_the_ledger_and_outlives_every_process(ledger_url: str,
         job = ledger.job(job_id)
     assert (job.state, job.attempts, job.spent) == (JobState.QUARANTINED, lost + 3, 3)
     assert job.quarantine_code == "lease_expired"
+
+
+@pytest.mark.pg
+@pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
+def test_a_job_that_is_due_at_once_is_not_left_by_a_drain_whose_time_is_behind(ledger_url: str) -> None:
+    """The time of the server is an estimate: that of another connection may be earlier than the time of the retry."""
+    with Ledger(ledger_url) as ledger:
+        ledger.submit("noop", run_at=ledger.store.now() + timedelta(seconds=0.06))
+        ledger.submit("noop", run_at=ledger.store.now() + timedelta(seconds=30))
+        assert ledger.run_until_idle() == 1

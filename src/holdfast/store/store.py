@@ -11,7 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, _GeneratorContextManager, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreUnavailableError
@@ -40,6 +40,7 @@ class Store(ABC, Generic[Connection]):
 
     dialect: str
     one_writer = False  # True: the database runs one writing transaction at a time
+    now_error = timedelta()  # how far `now` may be from the time that the database compares with
     transactions: type[Transaction] = Transaction  # another kind for a store that keeps traces
     shortest_lease_s: float | None = None  # of the operations of a worker in this process: it limits effects
     effects_wait = False  # whether an effect of this process has waited as long as it may

@@ -176,9 +176,10 @@ class Worker:
                         self._due_at = self._next_due(after_empty=not claimed)
             elif until_idle and not self._busy:
                 # Attempts that ended since may have made their jobs due again.
-                self._due_at = self._next_due()
-                if self._due_at is None or self._due_at > self._ledger.store.now():
+                self._due_at, now = self._next_due(), self._ledger.store.now()
+                if self._due_at is None or self._due_at > now + self._ledger.store.now_error:
                     return
+                wait_s = self._wait_s(room) if self._due_at > now else 0.0
             else:
                 wait_s = self._wait_s(room)
             if not self._gather(wait_s) and wait_s:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 POSTGRES_OLDEST = 140000
 CONNECT_S = 10
 LOCK_S = 5
+NOW_ERROR = timedelta(seconds=0.1)  # the server's time is read at a new connection, whose answer may be late
 PLANS_S_MIN, PLANS_S_MAX = 0.25, 10.0
 _TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
 _NAMED = re.compile(r"%\((\w+)\)s")
@@ -65,6 +66,7 @@ class PostgresStore(PostgresSchema):
         self._keeps_sessions: bool | None = None  # whether that pooler is in session mode; None: not known yet
         self._statements = _qualified_statements(self._prefix())
         self._server_time: tuple[datetime, float] | None = None
+        self.now_error = NOW_ERROR if clock is None else timedelta()
         self._identity: session.DatabaseIdentity | None = None
 
     @contextmanager
