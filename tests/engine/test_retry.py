@@ -303,6 +303,11 @@ def test_the_budget_is_in_the_ledger_and_outlives_every_process(ledger_url: str,
 def test_a_job_that_is_due_at_once_is_not_left_by_a_drain_whose_time_is_behind(ledger_url: str) -> None:
     """The time of the server is an estimate: that of another connection may be earlier than the time of the retry."""
     with Ledger(ledger_url) as ledger:
-        ledger.submit("noop", run_at=ledger.store.now() + timedelta(seconds=0.06))
-        ledger.submit("noop", run_at=ledger.store.now() + timedelta(seconds=30))
-        assert ledger.run_until_idle() == 1
+
+        @ledger.operation("first")
+        def first(run: Execution) -> None:
+            for seconds in (0.09, 30):
+                ledger.submit("noop", run_at=ledger.store.now() + timedelta(seconds=seconds))
+
+        ledger.submit(first.call())
+        assert ledger.run_until_idle() == 2

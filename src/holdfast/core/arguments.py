@@ -78,7 +78,7 @@ def _refuse_fields(fields: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
 
 def _refuse_unknown(settings: Mapping[str, Any], known: Sequence[str]) -> None:
     for name in settings.keys() - {*known}:
-        [near] = get_close_matches(name, known, n=1, cutoff=0.0) or [None]
+        near = next(iter(get_close_matches(name, known, n=1, cutoff=0.0)), None)
         if near is None:
             return
         raise InputError(
