@@ -298,7 +298,7 @@ def test_a_setting_that_does_not_exist_is_refused_with_the_nearest_name(
 def test_a_setting_of_an_operation_that_does_not_exist_is_refused_with_the_nearest_name(name: str, near: str) -> None:
     for operation in (Operations().operation, Ledger("never-opened.db").operation):
         with pytest.raises(InputError) as caught:
-            operation("own", **dict[str, Any]({name: 5}))(lambda run: None)
+            operation(name="own", **dict[str, Any]({name: 5}))(lambda run: None)
         assert caught.value.context == {"argument": name, "nearest": near}
 
 

@@ -7,7 +7,7 @@ error.
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from enum import Enum
@@ -31,12 +31,13 @@ def refuse_wrong(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         given = inspect.signature(fn).bind(*args, **kwargs).arguments
     except TypeError:
         if all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
-            _refuse_unknown(kwargs, [name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY])
+            settings = [name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+            _refuse_unknown(kwargs.keys() - parameters.keys(), settings)
         return  # an argument too many or too few: the error says so
     hints = {name: parameter.annotation for name, parameter in parameters.items()}
     for name, value in given.items():
         if name == "settings" and isinstance(value, dict):
-            _refuse_unknown(value, [*_SETTINGS])
+            _refuse_unknown(value.keys() - _SETTINGS.keys(), [*_SETTINGS])
             _refuse_fields(value, _SETTINGS)
         elif isinstance(value, msgspec.Struct):
             fields = {field: getattr(value, field) for field in value.__struct_fields__}
@@ -76,8 +77,8 @@ def _refuse_fields(fields: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
             refuse_unfit(name, value, hints[name])
 
 
-def _refuse_unknown(settings: Mapping[str, Any], known: Sequence[str]) -> None:
-    for name in settings.keys() - {*known}:
+def _refuse_unknown(unknown: Iterable[str], known: Sequence[str]) -> None:
+    for name in unknown:
         near = next(iter(get_close_matches(name, known, n=1, cutoff=0.0)), None)
         if near is None:
             return
