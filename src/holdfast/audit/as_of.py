@@ -17,25 +17,20 @@ import msgspec
 from holdfast.core.errors import HistoryArchivedError, InputError, JobNotFoundError
 from holdfast.core.journal import JournalRow
 from holdfast.core.machines import COMMITTED, EXECUTION, JOB, REQUEST, ExecutionStatus, JobState
-from holdfast.core.records import Execution, Job, time_text
+from holdfast.core.records import Execution, Job, Submitted, time_text
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.counts import Count
 
 
-class PastJob(msgspec.Struct, frozen=True, kw_only=True):
+class PastJob(Submitted, frozen=True, kw_only=True):
     """A job at a past time: the columns that never change, those from the journal, and None where unknown."""
 
-    job_id: int
     operation: str
-    operation_version: str
-    client: str
-    key: str | None
     queue: str
     state: JobState
     version: int
     attempts: int
     excused: int | None
-    max_attempts: int
     priority: int
     run_at: datetime | None
     result: str | None
@@ -43,8 +38,6 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True):
     last_error_message: str | None
     quarantine_code: str | None
     replay_reason: str | None
-    replaces: int | None
-    created_at: datetime
     updated_at: datetime
 
 
@@ -191,26 +184,17 @@ def _execution_then(execution: Execution, history: _JournalAt) -> PastExecution:
         what = f"the status of attempt {execution.attempt} of job {execution.job_id} is not known"
         raise history.archived_error(what, execution.updated_at)
     ended = status in EXECUTION.final  # the columns of a finished attempt never change
-    return PastExecution(
-        exec_id=execution.exec_id,
-        job_id=execution.job_id,
-        attempt=execution.attempt,
-        status=status,
-        version=version,
-        lease_owner=execution.lease_owner,
-        lease_token=execution.lease_token,
-        lease_expires_at=execution.lease_expires_at if ended else None,
-        excused=ended and execution.excused,
-        error_code=execution.error_code if ended else None,
-        error_message=execution.error_message if ended else None,
-        progress=execution.progress if ended else None,
-        progress_note=execution.progress_note if ended else None,
-        cancel_requested_at=_until(execution.cancel_requested_at, history.at),
-        started_at=_until(execution.started_at, history.at),
-        finished_at=execution.finished_at if ended else None,
-        created_at=execution.created_at,
-        updated_at=updated_at,
-    )
+    then: dict[str, Any] = msgspec.structs.asdict(execution)
+    then |= {"status": status, "version": version, "updated_at": updated_at}
+    then |= {name: _until(then[name], history.at) for name in ("cancel_requested_at", "started_at")}
+    if not ended:
+        then |= dict.fromkeys(_WRITTEN_AT_THE_END) | {"excused": False}
+    return PastExecution(**then)
+
+
+_WRITTEN_AT_THE_END = (
+    "lease_expires_at", "error_code", "error_message", "progress", "progress_note", "finished_at",
+)  # fmt: skip
 
 
 def _until(moment: datetime | None, at: datetime) -> datetime | None:
@@ -250,22 +234,18 @@ def _job_then(job: Job, history: _JournalAt, executions: Sequence[PastExecution]
     committed = state == JobState.SUCCEEDED or any(execution.status in COMMITTED for execution in executions)
     if not (committed and job.slimmed):
         known["result"] = job.result if committed else None
+    unchanged = {name: getattr(job, name) for name in Submitted.__struct_fields__}
+    derived: dict[str, Any] = {name: known.get(name) for name in _DERIVED_COLUMNS}
     past = PastJob(
-        job_id=job.job_id,
         operation=job.operation,
-        operation_version=job.operation_version,
-        client=job.client,
-        key=job.key,
         queue=job.queue,
         state=state,
         version=version,
         attempts=attempts,
-        max_attempts=job.max_attempts,
         priority=job.priority,
-        replaces=job.replaces,
-        created_at=job.created_at,
         updated_at=updated_at,
-        **{name: known.get(name) for name in _DERIVED_COLUMNS},
+        **unchanged,
+        **derived,
     )
     return past, tuple(name for name in _DERIVED_COLUMNS if name not in known)
 

@@ -23,33 +23,38 @@ MAX_ATTEMPTS = 5
 LOSSES_EXCUSED = 2  # lost leases that cost a job nothing; from then on it is a suspect, and runs alone
 
 
-class Job(msgspec.Struct, frozen=True, gc=False):
-    """One unit of work: a call that a client submitted, with or without an idempotency key."""
+class Submitted(msgspec.Struct, frozen=True, gc=False):
+    """What a client submitted: the columns of `holdfast_calls` that never change, so all but the payload."""
 
     job_id: int
-    operation: str
     operation_version: str
     client: str
     key: str | None
+    digest: str
+    max_attempts: int
+    replay_attempts: int
+    replaces: int | None
+    created_at: datetime
+
+
+class Job(Submitted, frozen=True, gc=False):
+    """One unit of work: a call that a client submitted, with or without an idempotency key."""
+
+    operation: str
     queue: str
+    payload: str | None
     state: JobState
     version: int
     attempts: int
     excused: int
-    max_attempts: int
-    replay_attempts: int
     priority: int
     run_at: datetime
-    payload: str | None
-    digest: str
     result: str | None
     last_attempt_at: datetime | None
     last_error_code: str | None
     last_error_message: str | None
     quarantine_code: str | None
     replay_reason: str | None
-    replaces: int | None
-    created_at: datetime
     updated_at: datetime
     lost: int | None = None  # leases that were lost
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.core.errors import invariant
+from holdfast.core.records import Submitted
 
 STORE = Path(__file__).parent  # not importlib.resources: it takes a tenth of the start of a command
 TRIGGERS = "triggers.sql"  # generated: see store.generate
@@ -26,6 +27,7 @@ _WORD = re.compile(r"\{(\w+)\}")
 # The placeholders such as {job_columns}: the fields of a record in their order, each with the alias of its table. Those
 # of records that no job needs are in `store.columns`.
 COLUMNS = {
+    "call_columns": ("records:Submitted", "c"),
     "job_columns": ("records:Job", "j"),
     "execution_columns": ("records:Execution", "e"),
     "current_attempt": ("records:Execution", "j"),
@@ -33,10 +35,7 @@ COLUMNS = {
 
 
 # The fields of a job that are in its call; a statement that reads them joins holdfast_calls as `c`.
-OF_CALL = frozenset((
-    "operation_version", "client", "key", "payload", "digest", "max_attempts", "replay_attempts", "replaces",
-    "created_at",
-))  # fmt: skip
+OF_CALL = {*Submitted.__struct_fields__, "payload"} - {"job_id"}
 # The current attempt as an execution, from the row of its job.
 CURRENT_ATTEMPT = {
     "exec_id": "j.job_id * 1000000 + j.attempts", "attempt": "j.attempts",

@@ -49,10 +49,10 @@ WITH RECURSIVE
      WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL AND j.parked IS NULL
     RETURNING j.*)
 SELECT {job_columns}, j.lease_token, j.lease_expires_at, c.long_payload
-  FROM claimed j JOIN (SELECT job_id, operation_version, client, key, max_attempts, replay_attempts, digest, replaces, created_at,
+  FROM claimed j JOIN (SELECT {call_columns},
          CASE WHEN octet_length(payload) <= :payload_max THEN payload END AS payload,
          CASE WHEN octet_length(payload) > :payload_max THEN octet_length(payload) END AS long_payload
-    FROM holdfast_calls) c ON c.job_id = j.job_id
+    FROM holdfast_calls c) c ON c.job_id = j.job_id
  ORDER BY j.priority DESC, j.run_at, j.job_id;
 
 -- name: claim_these
@@ -83,10 +83,10 @@ WITH
      WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM due)) AND j.due_at IS NOT NULL AND j.parked IS NULL
     RETURNING j.*)
 SELECT {job_columns}, j.lease_token, j.lease_expires_at, c.long_payload
-  FROM claimed j JOIN (SELECT job_id, operation_version, client, key, max_attempts, replay_attempts, digest, replaces, created_at,
+  FROM claimed j JOIN (SELECT {call_columns},
          CASE WHEN octet_length(payload) <= :payload_max THEN payload END AS payload,
          CASE WHEN octet_length(payload) > :payload_max THEN octet_length(payload) END AS long_payload
-    FROM holdfast_calls) c ON c.job_id = j.job_id
+    FROM holdfast_calls c) c ON c.job_id = j.job_id
  ORDER BY j.job_id;
 
 -- name: complete_jobs

@@ -4,10 +4,10 @@
 -- A payload that is too long to be claimed ahead is left out, and its length is returned.
 SELECT {job_columns}, j.lease_token, j.lease_expires_at, c.long_payload
   FROM {each}(:rows) r {ordered} JOIN holdfast_jobs j ON j.job_id = r.{number}
-  {ordered} JOIN (SELECT job_id, operation_version, client, key, max_attempts, replay_attempts, digest, replaces, created_at,
+  {ordered} JOIN (SELECT {call_columns},
          CASE WHEN length(payload) <= :payload_max THEN payload END AS payload,
          CASE WHEN length(payload) > :payload_max THEN length(payload) END AS long_payload
-    FROM holdfast_calls) c ON c.job_id = j.job_id
+    FROM holdfast_calls c) c ON c.job_id = j.job_id
  ORDER BY j.priority DESC, j.run_at, j.job_id;
 
 -- name: payloads_of
