@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from holdfast.store import Transaction
 
 KEY_BYTES_MAX = 900  # of an old key; the new one is a little longer
+# What a new job has of the one that it replaces: all that a caller sets, but for what is decided anew.
+_COPIED = ({*Submission.__struct_fields__} & {*Job.__struct_fields__}) - {
+    "payload", "key", "operation_version", "run_at", "replaces",
+}  # fmt: skip
 _REFUSALS = {"race": Skip.CONFLICT, "attempts_exhausted": Skip.ATTEMPTS_EXCEEDED}
 
 
@@ -92,17 +96,12 @@ class Batch:
         """Submit a new job for each old one, with the version in force; return the new id by the old one."""
         submissions = [
             Submission(
-                operation=job.operation,
                 payload=job.payload or "null",
-                client=job.client,
                 key=_new_key(job, self._run_id),
                 operation_version=self._rules.version_of(job.operation) or job.operation_version,
-                queue=job.queue,
-                priority=job.priority,
-                max_attempts=job.max_attempts,
-                replay_attempts=job.replay_attempts,
                 replaces=job.job_id,
                 by_engine=job.client == ENGINE,
+                **{name: getattr(job, name) for name in _COPIED},
             )
             for job in jobs
         ]
