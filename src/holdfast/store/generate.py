@@ -17,6 +17,7 @@ from pathlib import Path
 from holdfast.store.postgres import triggers as postgres
 from holdfast.store.postgres.functions import functions
 from holdfast.store.sqlite import triggers as sqlite
+from holdfast.store.sqlite.upkeep import digest_of_tables, expected_tables
 
 HEAD = "-- Generated from core/machines.py and store/tables.py by `make golden`: do not edit.\n"
 EPOCH, SCHEMA = "{epoch}", "{schema}"
@@ -26,6 +27,7 @@ def texts() -> dict[Path, str]:
     """Return what each file must hold."""
     here = Path(__file__).parent
     on_sqlite = [
+        f"-- digest of the tables: {digest_of_tables(expected_tables())}\n",
         *(f"-- trigger: {name}\n{text};\n" for name, text in sqlite.triggers(EPOCH).items()),
         *(f"-- view: {name}\n{text};\n" for name, text in sqlite.views().items()),
     ]

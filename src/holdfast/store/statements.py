@@ -20,7 +20,7 @@ STORE = Path(__file__).parent  # not importlib.resources: it takes a tenth of th
 TRIGGERS = "triggers.sql"  # generated: see store.generate
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
-_GENERATED = re.compile(r"^-- (function|trigger|view): (.+)$", re.MULTILINE)
+_GENERATED = re.compile(r"^-- (function|trigger|view|digest of the tables): (.+)$", re.MULTILINE)
 _WORD = re.compile(r"\{(\w+)\}")
 
 

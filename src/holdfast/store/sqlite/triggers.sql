@@ -1,5 +1,7 @@
 -- Generated from core/machines.py and store/tables.py by `make golden`: do not edit.
 
+-- digest of the tables: 1a0ef98adb1b6ec05102bcbc76899416e01e45b3d25ed02fdef4e567b2446294
+
 -- trigger: holdfast_jobs_birth
 CREATE TRIGGER holdfast_jobs_birth BEFORE INSERT ON holdfast_jobs
 WHEN (
