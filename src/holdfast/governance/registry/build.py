@@ -245,51 +245,19 @@ def _withhold_all(at: StepContext) -> None:
     _withhold_collection(at)
 
 
-_STEPS = (
-    Step(
-        "S2_SCHEMA",
-        _coded(_stage_collection),
-        stop="COMP_SCHEMA",
-        guard=_after_reservation,
-        compensate=_withhold_collection,
-    ),
-    Step(
-        "S3_VERIFY_SCHEMA",
-        _coded(measure_schema),
-        stop="COMP_SCHEMA",
-        guard=_after("S2_SCHEMA"),
-        verify=_coded(verify_schema),
-    ),
-    Step(
-        "S4_VALUES",
-        _coded(_admit_values),
-        stop="COMP_VALUES",
-        guard=_after("S3_VERIFY_SCHEMA"),
-        compensate=_withhold_values,
-    ),
-    Step(
-        "S5_VERIFY_VALUES",
-        _coded(measure_values),
-        stop="COMP_VALUES",
-        guard=_after("S4_VALUES"),
-        verify=_coded(verify_values),
-    ),
-    Step(
-        "S6_EVIDENCE",
-        _coded(write_evidence),
-        stop="COMP_EVIDENCE",
-        guard=_after("S5_VERIFY_VALUES"),
-        verify=_coded(verify_evidence),
-        compensate=void_evidence,
-    ),
-    Step(
-        "S7_FINALIZE",
-        _coded(_finalize),
-        stop="COMP_FINALIZE",
-        guard=_after("S6_EVIDENCE"),
-        verify=_coded(_verify_in_force),
-        compensate=_withhold_all,
-    ),
+# Name, where a failure stops the run, what the step does, verifies and undoes.
+_TABLE = (
+    ("S2_SCHEMA", "COMP_SCHEMA", _stage_collection, None, _withhold_collection),
+    ("S3_VERIFY_SCHEMA", "COMP_SCHEMA", measure_schema, verify_schema, None),
+    ("S4_VALUES", "COMP_VALUES", _admit_values, None, _withhold_values),
+    ("S5_VERIFY_VALUES", "COMP_VALUES", measure_values, verify_values, None),
+    ("S6_EVIDENCE", "COMP_EVIDENCE", write_evidence, verify_evidence, void_evidence),
+    ("S7_FINALIZE", "COMP_FINALIZE", _finalize, _verify_in_force, _withhold_all),
+)
+_GUARDS = (_after_reservation, *(_after(name) for name, *_ in _TABLE))
+_STEPS = tuple(
+    Step(name, _coded(perform), stop=stop, guard=guard, verify=verify and _coded(verify), compensate=undo)
+    for (name, stop, perform, verify, undo), guard in zip(_TABLE, _GUARDS, strict=False)
 )
 
 BUILD = build_procedure(judged=False)
