@@ -14,8 +14,9 @@ import pytest
 
 from holdfast.diagrams.run import FINE, PLAIN, run_lines
 from holdfast.engine.world import Crash
-from holdfast.governance.runs.procedure import Mode, Step, procedure, run, undo
+from holdfast.governance.runs.procedure import run, undo
 from holdfast.governance.runs.status import run_status
+from holdfast.governance.runs.steps import Mode, Step, procedure
 from holdfast.store import Store, open_store
 from tests.cli.commands import PROGRAM, Outcome, at, clean_environment, holdfast
 from tests.governance.shelves import WHO, books, crashing, everything, fill, make, put

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast.engine.world import Crash
-from holdfast.governance.runs.procedure import Mode, run
+from holdfast.governance.runs.procedure import run
+from holdfast.governance.runs.steps import Mode
 from holdfast.nodd.tables import prepare
 from holdfast.testing import VirtualClock
 from tests.audit.sealing import guards_off, shift_xids

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.governance import grants
+from holdfast.governance.approval import Identity
 from holdfast.store import open_store
 from tests.cli.commands import Outcome, holdfast, process
 from tests.governance.registries import everything
@@ -130,7 +131,7 @@ def test_outside_dev_a_dry_run_prints_the_request_for_its_grant(empty_url: str) 
     )
     assert outcome.code == 0, outcome
     with open_store(empty_url) as store:
-        grants.approve(store, outcome.json["grant_id"], grants.Identity(name="bob"))
+        grants.approve(store, outcome.json["grant_id"], Identity(name="bob"))
     ready = holdfast("registry", *change, "--dry-run", "--json")
     assert (ready.json["authority"], ready.json["grant_id"]) == ("GO", outcome.json["grant_id"])
     done = holdfast("registry", *change, "--grant", str(outcome.json["grant_id"]), "--json")

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.cli.replay.overlays import overlay_of
 from holdfast.core.errors import SpecInvalidError
-from holdfast.governance.replay.replay import policy_of
+from holdfast.governance.replay.guards import policy_of
 from tests.cli.replaying import DO, GOES, SINCE, SPEC, failed_jobs, refused, replay, states_of, sum_of, written
 
 pytestmark = pytest.mark.attack("input")

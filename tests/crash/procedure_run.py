@@ -14,7 +14,8 @@ from typing import Any
 
 from holdfast.core.errors import AuthorityError
 from holdfast.core.machines import ProcedureState
-from holdfast.governance.runs.procedure import Mode, Step, StepContext, StepFailed, procedure, run
+from holdfast.governance.runs.procedure import run
+from holdfast.governance.runs.steps import Mode, Step, StepContext, StepFailed, procedure
 from holdfast.store import Store, create_store, open_store
 from tests.crash.gc_run import watched
 from tests.support.roles import note, wait_until

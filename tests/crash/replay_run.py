@@ -14,7 +14,7 @@ from holdfast.core.selection import Limits, Selection
 from holdfast.engine.world import World
 from holdfast.governance.replay import replay
 from holdfast.governance.replay.events import ReplayBatch
-from holdfast.governance.replay.replay import ReplayPolicy, policy_of
+from holdfast.governance.replay.guards import ReplayPolicy, policy_of
 from holdfast.store import Store, open_store
 from tests.governance.replays import WHO, selection
 from tests.support.roles import note, noted

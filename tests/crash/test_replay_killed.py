@@ -13,7 +13,7 @@ import pytest
 from holdfast.audit.check.runner import check
 from holdfast.core.errors import RuntimeLeaseError
 from holdfast.governance.replay import replay
-from holdfast.governance.replay.replay import ReplayReport
+from holdfast.governance.replay.record import ReplayReport
 from holdfast.store import create_store, open_store
 from tests.crash.replay_run import BATCH
 from tests.governance.replays import AGAIN, fill, on_both, replays, states

@@ -13,8 +13,8 @@ from typing import Any
 from holdfast.audit.seals.keys import make_keys, public_key_text, signature_of
 from holdfast.core.authority import KEY, Act, Wanted, approval_text
 from holdfast.core.governed import Grant
-from holdfast.governance.approval import register_approver
-from holdfast.governance.grants import Identity, approve, authorise, request
+from holdfast.governance.approval import Identity, register_approver
+from holdfast.governance.grants import approve, authorise, request
 from holdfast.store import Store, Submission
 
 WHY = "a test"

@@ -18,7 +18,8 @@ from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Job
 from holdfast.governance import release_runs, releases, switches
-from holdfast.governance.grants import Identity, approve, environment_of, request
+from holdfast.governance.approval import Identity, environment_of
+from holdfast.governance.grants import approve, request
 from holdfast.store import Declared, Lease, Store, Submission, open_store
 from tests.support.trap import die
 

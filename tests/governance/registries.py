@@ -23,8 +23,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.manifest import Manifest, read_manifest
 from holdfast.engine.world import Crash, World
 from holdfast.governance import grants
-from holdfast.governance.grants import Identity
-from holdfast.governance.registry.registry import BUILD, build, request_build
+from holdfast.governance.approval import Identity, environment_of
+from holdfast.governance.registry.build import BUILD
+from holdfast.governance.registry.registry import build, request_build
 from holdfast.store import Store, open_store
 from tests.audit.knife import without_triggers
 from tests.enforcement.raw import Client
@@ -106,7 +107,7 @@ def granted(store: Store[Any], wanted: Manifest, **settings: Any) -> int:
         store, wanted, executor="ann", requester="ann", rollback_plan="supersede them", reason="release 7", **settings
     )
     with store.reading() as reading:
-        prod = grants.environment_of(reading) == "prod"
+        prod = environment_of(reading) == "prod"
     if prod:
         return approve_in_prod(store, draft.grant_id).grant_id
     return grants.approve(store, draft.grant_id, Identity(name="bob", method="claimed")).grant_id

@@ -18,7 +18,7 @@ import pytest
 from holdfast.core.commands import Complete, Fail
 from holdfast.core.records import Attempt
 from holdfast.core.selection import Selection, SelectionFilters, Window
-from holdfast.governance.replay.replay import ReplayPolicy, policy_of
+from holdfast.governance.replay.guards import ReplayPolicy, policy_of
 from holdfast.store import Declared, Lease, Store, Submission
 
 WHO: Any = {"actor": "ann", "reason": "the disk was full", "replay_reason": "incident"}

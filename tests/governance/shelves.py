@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.engine.world import Crash, World
-from holdfast.governance.runs.procedure import Step, StepContext, StepFailed, procedure
+from holdfast.governance.runs.steps import Step, StepContext, StepFailed, procedure
 from holdfast.store import Store
 from tests.support.ledgers import new_store
 

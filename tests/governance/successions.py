@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Execution, Ledger, Operations
+from holdfast.core.authority import Act, Wanted
 from holdfast.core.errors import HoldfastError
 from holdfast.core.manifest import read_manifest
 from holdfast.governance import grants
+from holdfast.governance.approval import Identity, environment_of
+from holdfast.governance.registry.change import ValueChange
 from holdfast.governance.registry.registry import build, request_build
-from holdfast.governance.registry.supersede import ValueChange, retire, supersede
+from holdfast.governance.registry.supersede import retire, supersede
 from holdfast.store import Store, open_store
 from tests.governance.registries import REAL, WHO, value
 from tests.support.ledgers import new_store
@@ -35,7 +38,7 @@ def built(store: Store[Any], *values: dict[str, Any]) -> None:
     grant = request_build(
         store, manifest, executor="ann", requester="ann", rollback_plan="withhold them", reason="a test"
     )
-    grants.approve(store, grant.grant_id, grants.Identity(name="bob"))
+    grants.approve(store, grant.grant_id, Identity(name="bob"))
     done = build(store, manifest, grant_id=grant.grant_id, **REAL)
     assert done.report.verdict == "DONE", done
 
@@ -55,9 +58,9 @@ def governed(url: str, **settings: Any) -> Store[Any]:
 def permitted(store: Store[Any], wanted: ValueChange, *, executor: str = "ann", **more: Any) -> int:
     """Request the grant that a dry run names, have another person approve it, and return its id."""
     with store.reading() as reading:
-        environment = grants.environment_of(reading)
-    act = grants.Act(f"registry.{wanted.disposition}")
-    what = grants.Wanted(
+        environment = environment_of(reading)
+    act = Act(f"registry.{wanted.disposition}")
+    what = Wanted(
         act=act,
         target=f"value:{wanted.value}",
         environment=environment,
@@ -66,7 +69,7 @@ def permitted(store: Store[Any], wanted: ValueChange, *, executor: str = "ann", 
         **more,
     )
     grant = grants.request(store, what, requester="ann", rollback_plan="runbook 7", reason="release 8")
-    grants.approve(store, grant.grant_id, grants.Identity(name="bob"))
+    grants.approve(store, grant.grant_id, Identity(name="bob"))
     return grant.grant_id
 
 

@@ -17,8 +17,8 @@ from holdfast.core.errors import GovernanceError, InputError, RecordNotFoundErro
 from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState
 from holdfast.governance import grants
-from holdfast.governance.approval import approval_doubt, register_approver, revoke_approver
-from holdfast.governance.grants import Identity, approve, authorise, issue, request, revoke, verdict_on
+from holdfast.governance.approval import Identity, approval_doubt, register_approver, revoke_approver
+from holdfast.governance.grants import approve, authorise, issue, request, revoke, verdict_on
 from holdfast.store import Store, open_store
 from holdfast.testing import VirtualClock
 from tests.governance.granting import WHY, People, act, contents, journal_of, requested, wanted

@@ -14,8 +14,8 @@ from holdfast.audit.check.runner import check
 from holdfast.core.authority import Doubt, Reject, Rejected, Wanted, approval_mark
 from holdfast.core.errors import AuthorityError
 from holdfast.core.governed import Grant
-from holdfast.governance.approval import revoke_approver
-from holdfast.governance.grants import Identity, approve, verdict_on
+from holdfast.governance.approval import Identity, revoke_approver
+from holdfast.governance.grants import approve, verdict_on
 from holdfast.store import Store
 from holdfast.store.enforcement import Refusal
 from tests.audit.knife import without_triggers

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import AuthorityError, GovernanceError
-from holdfast.governance.approval import register_approver
-from holdfast.governance.grants import Identity, approve
+from holdfast.governance.approval import Identity, register_approver
+from holdfast.governance.grants import approve
 from holdfast.store import Store
 from tests.governance.granting import act, contents, journal_of, requested, wanted
 from tests.support.forkserver import ForkServer, shared_server

@@ -32,8 +32,8 @@ from holdfast.core.errors import (
     SpecInvalidError,
 )
 from holdfast.core.governed import Release
-from holdfast.governance.approval import revoke_approver
-from holdfast.governance.grants import Identity, approve, authorise, permission
+from holdfast.governance.approval import Identity, revoke_approver
+from holdfast.governance.grants import approve, authorise, permission
 from holdfast.store import Lease, Store, Submission, open_store
 from holdfast.testing import VirtualClock
 from tests.audit.snapshots import NewUrl, forge, work

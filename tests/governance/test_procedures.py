@@ -21,19 +21,9 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import PROCEDURE, STEP
 from holdfast.engine.world import Crash
-from holdfast.governance.runs.procedure import (
-    Mode,
-    Procedure,
-    ProcedureReport,
-    Step,
-    StepContext,
-    StepFailed,
-    procedure,
-    resume,
-    run,
-    undo,
-)
+from holdfast.governance.runs.procedure import resume, run, undo
 from holdfast.governance.runs.status import run_status
+from holdfast.governance.runs.steps import Mode, Procedure, ProcedureReport, Step, StepContext, StepFailed, procedure
 from holdfast.store import Store, Submission
 from tests.governance.shelves import LOOK, WHO, books, crashing, everything, fill, make, put
 

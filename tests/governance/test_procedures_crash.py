@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.engine.world import Crash, World
-from holdfast.governance.runs.procedure import Mode, resume, run, undo
+from holdfast.governance.runs.procedure import resume, run, undo
+from holdfast.governance.runs.steps import Mode
 from holdfast.store import Store
 from tests.governance.shelves import WHO, books, crashing, essence, fill, make
 

@@ -20,7 +20,8 @@ from holdfast.core.errors import (
 from holdfast.engine.world import Crash
 from holdfast.governance.approval import Identity
 from holdfast.governance.grants import approve, request
-from holdfast.governance.runs.procedure import Mode, Procedure, Step, StepContext, procedure, resume, run, undo
+from holdfast.governance.runs.procedure import resume, run, undo
+from holdfast.governance.runs.steps import Mode, Procedure, Step, StepContext, procedure
 from holdfast.store import Store, open_store
 from holdfast.testing import VirtualClock
 from tests.governance.shelves import LOOK, WHO, books, crashing, everything, fill, hooked, make, put

@@ -23,9 +23,11 @@ from holdfast.core.errors import AuthorityError, IdempotencyConflictError, Regis
 from holdfast.core.manifest import read_manifest
 from holdfast.core.vocabulary import vocab_id
 from holdfast.engine.world import Crash
-from holdfast.governance.grants import Identity, approve
+from holdfast.governance.approval import Identity
+from holdfast.governance.grants import approve
+from holdfast.governance.registry.build import BUILD
 from holdfast.governance.registry.build_proof import EVIDENCE
-from holdfast.governance.registry.registry import BUILD, build, default_root, faults, request_build, resolve
+from holdfast.governance.registry.registry import build, default_root, faults, request_build, resolve
 from holdfast.governance.runs.procedure import resume
 from holdfast.store import Store
 from tests.governance.registries import (

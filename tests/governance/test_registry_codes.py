@@ -19,10 +19,11 @@ from holdfast.core.manifest import Manifest, read_manifest
 from holdfast.core.rollback import Contract, Disposition
 from holdfast.core.vocabulary import RegistryCode
 from holdfast.governance import grants
-from holdfast.governance.grants import Identity
+from holdfast.governance.approval import Identity
+from holdfast.governance.registry.build import BUILD
 from holdfast.governance.registry.dismantle import dismantle
 from holdfast.governance.registry.preflight import PreflightRequest, preflight, verdict_of
-from holdfast.governance.registry.registry import BUILD, build, faults, hold, request_build, resolve
+from holdfast.governance.registry.registry import build, faults, hold, request_build, resolve
 from holdfast.governance.registry.supersede import review
 from holdfast.store import Store, Submission
 from holdfast.store.reinstall import rewrite_enforcement

@@ -11,7 +11,8 @@ from holdfast.core.errors import AuthorityError, InputError, RefusedByDatabaseEr
 from holdfast.core.vocabulary import RegistryStatus
 from holdfast.engine.operations import Operations
 from holdfast.governance import grants
-from holdfast.governance.registry.registry import build, draft, hold, registration_hold, resolve
+from holdfast.governance.registry.preflight import registration_hold
+from holdfast.governance.registry.registry import build, draft, hold, resolve
 from holdfast.store import Store
 from tests.enforcement.raw import Client
 from tests.governance.granting import approve_in_prod

@@ -15,8 +15,10 @@ import pytest
 from holdfast.core.errors import RegistryError
 from holdfast.core.manifest import Manifest, read_manifest
 from holdfast.engine.world import Crash
-from holdfast.governance.registry.registry import BUILD, BuildResult, build, faults, hold
-from holdfast.governance.runs.procedure import Mode, Procedure, Step, StepContext, StepFailed, resume, run
+from holdfast.governance.registry.build import BUILD
+from holdfast.governance.registry.registry import BuildResult, build, faults, hold
+from holdfast.governance.runs.procedure import resume, run
+from holdfast.governance.runs.steps import Mode, Procedure, Step, StepContext, StepFailed
 from holdfast.store import Store
 from tests.governance.registries import (
     BOTH,

@@ -17,8 +17,11 @@ from holdfast.core.selection import Limits, Options, ReplayMode, Selection, Wind
 from holdfast.engine.events import Bus
 from holdfast.governance import grants
 from holdfast.governance.replay import replay
-from holdfast.governance.replay.events import ReplayRefused
-from holdfast.governance.replay.replay import DryRun, GuardType, ReplayBatch, ReplayReport, policy_of
+from holdfast.governance.replay.events import ReplayBatch, ReplayRefused
+from holdfast.governance.replay.guards import GuardType, policy_of
+from holdfast.governance.replay.record import ReplayReport
+from holdfast.governance.replay.replay import DryRun
+from holdfast.governance.replay.run import wanted
 from holdfast.store import Store, Submission
 from holdfast.testing import VirtualClock
 from tests.governance.granting import approve_in_prod
@@ -257,9 +260,9 @@ def test_replays_in_flight_are_bounded_for_a_dataset_and_in_all(store: Store[Any
 
 def approve(store: Store[Any], chosen: Selection, *, executor: str = "ann") -> int:
     made = replay.dry_run(store, chosen, actor=executor)
-    wanted = replay.wanted(chosen, made.candidates_hash, environment=made.environment, executor=executor)
+    act = wanted(chosen, made.candidates_hash, environment=made.environment, executor=executor)
     grant = grants.request(
-        store, wanted, requester=executor, rollback_plan="quarantine what was put back", reason="the disk was full"
+        store, act, requester=executor, rollback_plan="quarantine what was put back", reason="the disk was full"
     )
     approve_in_prod(store, grant.grant_id, reason="looked at it")
     return grant.grant_id

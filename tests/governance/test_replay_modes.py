@@ -15,8 +15,10 @@ from holdfast.core.machines import JobState
 from holdfast.core.selection import Limits, Options, ReplayMode, Selection
 from holdfast.engine.world import Crash, World
 from holdfast.governance import grants
+from holdfast.governance.approval import Identity
 from holdfast.governance.registry.supersede import retire, supersede
 from holdfast.governance.replay import replay
+from holdfast.governance.replay.run import wanted
 from holdfast.store import Declared, Store, Submission
 from holdfast.testing import VirtualClock
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
@@ -174,9 +176,9 @@ def test_outside_dev_a_replacement_needs_a_grant(sqlite_url: str, clock: Virtual
             replay.run(store, chosen, **WHO)
         assert refused.value.code == Reject.MISSING
         assert states(store) == {"quarantined": 1}
-        wanted = replay.wanted(chosen, made.candidates_hash, environment="stage", executor="ann")
-        grant = grants.request(store, wanted, requester="ann", rollback_plan="cancel the new ones", reason="a test")
-        grants.approve(store, grant.grant_id, grants.Identity(name="bob"))
+        act = wanted(chosen, made.candidates_hash, environment="stage", executor="ann")
+        grant = grants.request(store, act, requester="ann", rollback_plan="cancel the new ones", reason="a test")
+        grants.approve(store, grant.grant_id, Identity(name="bob"))
         report = replay.run(store, chosen, expected=made, sleep=clock.advance, **WHO)
         assert (report.replayed, report.grant_id) == (1, grant.grant_id)
 

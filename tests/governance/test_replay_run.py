@@ -26,9 +26,12 @@ from holdfast.core.selection import Limits
 from holdfast.engine.events import Bus, Transition
 from holdfast.engine.world import Crash, World
 from holdfast.governance import grants
+from holdfast.governance.approval import Identity
 from holdfast.governance.replay import replay
 from holdfast.governance.replay.events import ReplayBatch
-from holdfast.governance.replay.replay import ReplayPolicy, ReplayReport, policy_of
+from holdfast.governance.replay.guards import ReplayPolicy, policy_of
+from holdfast.governance.replay.record import ReplayReport
+from holdfast.governance.replay.run import wanted
 from holdfast.store import Store
 from holdfast.store.verbs.rulings import RulingWrites
 from holdfast.testing import VirtualClock
@@ -409,15 +412,15 @@ class Granted:
         self.digest = replay.select(store, self.chosen).hash
 
     def approve(self, executor: str) -> int:
-        wanted = replay.wanted(self.chosen, self.digest, environment="stage", executor=executor)
-        grant = grants.request(self.store, wanted, requester=executor, rollback_plan="none", reason="a test")
-        return grants.approve(self.store, grant.grant_id, grants.Identity(name="carl")).grant_id
+        act = wanted(self.chosen, self.digest, environment="stage", executor=executor)
+        grant = grants.request(self.store, act, requester=executor, rollback_plan="none", reason="a test")
+        return grants.approve(self.store, grant.grant_id, Identity(name="carl")).grant_id
 
-    def begin(self) -> replay.ReplayReport:
+    def begin(self) -> ReplayReport:
         policy = msgspec.structs.replace(policy_of("stage"), grant_above=0)
         return replay.run(self.store, self.chosen, policy=policy, stop_after=1, sleep=self.clock.advance, **WHO)
 
-    def take_up(self, run_id: str, actor: str, **given: Any) -> replay.ReplayReport:
+    def take_up(self, run_id: str, actor: str, **given: Any) -> ReplayReport:
         return replay.continue_run(self.store, run_id, actor=actor, reason="a test", sleep=self.clock.advance, **given)
 
 

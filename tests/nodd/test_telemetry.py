@@ -27,6 +27,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.selection import Options, ReplayMode, Selection, SelectionFilters, Window
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.governance.replay import replay
+from holdfast.governance.replay.guards import policy_of
 from holdfast.nodd import provenance, samples, validity
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
@@ -339,7 +340,7 @@ def test_a_unit_that_gives_another_item_the_second_time_is_a_mismatch(
     options = {"mode": ReplayMode.REPAIR_AND_REPLACE, "options": Options(allow_repair_and_replace=True)}
     ended = chosen(ledger, filters={"status": (JobState.SUCCEEDED,)}, **options)
     who: Any = {"actor": "ann", "reason": "r", "replay_reason": "test", "bus": ledger.bus}
-    policy = msgspec.structs.replace(replay.policy_of("dev"), allow_same_version=True)
+    policy = msgspec.structs.replace(policy_of("dev"), allow_same_version=True)
     replay.run(ledger.store, ended, policy=policy, **who)
     ledger.run_until_idle()
     points = scope.points()

@@ -28,7 +28,8 @@ from holdfast.governance.quarantine import QuarantineFilters
 from holdfast.governance.release_runs import ReleaseRequest
 from holdfast.governance.releases import BulkRelease, ReleaseResult
 from holdfast.governance.replay import replay
-from holdfast.governance.replay.replay import DryRun, ReplayReport
+from holdfast.governance.replay.record import ReplayReport
+from holdfast.governance.replay.replay import DryRun
 
 logger = logging.getLogger("holdfast")
 

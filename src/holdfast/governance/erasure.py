@@ -17,7 +17,8 @@ from holdfast.core.errors import InvalidStateTransitionError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.governance.acts import actor_and_reason, retry_races
-from holdfast.governance.grants import authorise, environment_of
+from holdfast.governance.approval import environment_of
+from holdfast.governance.grants import authorise
 from holdfast.store.verbs import erasures
 
 if TYPE_CHECKING:

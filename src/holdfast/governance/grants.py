@@ -24,7 +24,6 @@ from holdfast.core.authority import (
     Act,
     Reject,
     Rejected,
-    Scope,
     Wanted,
     approval_mark,
     is_exact,
@@ -331,20 +330,3 @@ def _consume(transaction: Transaction, grant: Grant, wanted: Wanted, reason: str
         verdict = verdict_on(transaction, wanted, grant.grant_id)
         invariant(isinstance(verdict, Rejected), f"grant {grant.grant_id} is valid, but could not be used")
         raise rejection(verdict, wanted) if isinstance(verdict, Rejected) else _changed(grant, answer)
-
-
-__all__ = [
-    "Act",
-    "Identity",
-    "Scope",
-    "Wanted",
-    "approve",
-    "authorise",
-    "environment_of",
-    "issue",
-    "permission",
-    "request",
-    "request_in",
-    "revoke",
-    "verdict_on",
-]

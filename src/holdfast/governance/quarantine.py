@@ -28,7 +28,7 @@ from holdfast.core.records import Job
 from holdfast.engine.upkeep.retention import GcReport, Retention, gc
 from holdfast.engine.worker.raised import HOPELESS
 from holdfast.governance.acts import actor_and_reason, retry_races
-from holdfast.governance.grants import environment_of
+from holdfast.governance.approval import environment_of
 from holdfast.governance.reasons import Reason, reason_for, reason_of
 
 if TYPE_CHECKING:

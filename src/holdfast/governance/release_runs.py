@@ -420,12 +420,3 @@ def _terms(run: ProcedureRun) -> ReleaseTerms:
         return msgspec.json.decode(run.params, type=ReleaseTerms)
     except msgspec.MsgspecError as error:
         raise StoreDamagedError(f"the terms of run {run.idempotency_root} cannot be read: {error}") from None
-
-
-__all__ = [
-    "ReleaseReport",
-    "ReleaseRequest",
-    "report_of",
-    "request_release",
-    "run_release",
-]

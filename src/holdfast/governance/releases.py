@@ -35,7 +35,8 @@ from holdfast.core.records import Job
 from holdfast.core.selection import candidates_hash
 from holdfast.engine.rulings import RuleTask
 from holdfast.governance.acts import actor_and_reason, retry_races
-from holdfast.governance.grants import authorise, environment_of, issue, verdict_on
+from holdfast.governance.approval import environment_of
+from holdfast.governance.grants import authorise, issue, verdict_on
 from holdfast.governance.quarantine import JOB_TARGET, QuarantineFilters, find
 from holdfast.governance.replay.guards import GuardType, ReplayScope, switched_off
 from holdfast.store.store import Store

@@ -30,7 +30,8 @@ from holdfast.core.errors import (
 from holdfast.core.governed import Switch
 from holdfast.core.machines import JobState
 from holdfast.governance.acts import RACES_MAX, actor_and_reason, retry_races
-from holdfast.governance.grants import authorise, environment_of
+from holdfast.governance.approval import environment_of
+from holdfast.governance.grants import authorise
 
 if TYPE_CHECKING:
     from holdfast.store import Store

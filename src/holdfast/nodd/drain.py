@@ -30,6 +30,7 @@ from holdfast.governance.approval import environment_of
 from holdfast.governance.reasons import Reason, declare, reason_of
 from holdfast.governance.replay import pace, replay
 from holdfast.governance.replay.guards import policy_of
+from holdfast.governance.replay.record import Stop
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.notices import Notice, ParsedMessage, is_later, parse
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from holdfast.governance.replay.record import ReplayReport
 
 REASON = str(ReplayReason.DLQ_DRAIN)
-SAME_ERROR = str(replay.Stop.SAME_ERROR)
+SAME_ERROR = str(Stop.SAME_ERROR)
 PERMANENT = frozenset({
     Reason.PARSE_ERROR, Reason.PERMISSION_DENIED, Reason.INVALID_STATE, Reason.GOVERNANCE_HARD_FAIL,
     Reason.GOVERNANCE_HOLD,

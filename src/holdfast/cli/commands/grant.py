@@ -28,7 +28,7 @@ from holdfast.core.records import time_text
 from holdfast.explain.times import duration
 from holdfast.explain.values import row_value
 from holdfast.governance import grants
-from holdfast.governance.approval import approval_method, existing_grant
+from holdfast.governance.approval import Identity, approval_method, environment_of, existing_grant
 from holdfast.governance.granted import Granted, granted
 from holdfast.store import Store
 
@@ -83,7 +83,7 @@ def request(
     named = tuple(part.strip() for part in actions.split(",")) if actions else ()
     with location.open() as store:
         with store.reading() as reading:
-            environment = grants.environment_of(reading)
+            environment = environment_of(reading)
         if approve and environment != DEV:
             raise ApprovalError(
                 f"In a {environment} ledger another person must approve the grant.",
@@ -101,7 +101,7 @@ def request(
         )
         made = grants.request(store, wanted, requester=who, rollback_plan=rollback_plan, reason=reason, ttl=lasts)
         if approve:
-            made = grants.approve(store, made.grant_id, grants.Identity(name=who), reason=reason)
+            made = grants.approve(store, made.grant_id, Identity(name=who), reason=reason)
         now = store.now()
     return Answer(_value(made, now), lambda: _print_made(made))
 
@@ -153,7 +153,7 @@ def approve(
 
 def _identity(
     store: Store[Any], grant_id: int, name: str | None, key: Path | None, signature: str | None, *, role: bool
-) -> grants.Identity:
+) -> Identity:
     with store.reading() as reading:
         if role:
             found = reading.grants.session_role()
@@ -161,7 +161,7 @@ def _identity(
                 raise ApprovalError(
                     "--role needs PostgreSQL; a SQLite ledger has no roles.", code="approver_not_authenticated"
                 )
-            return grants.Identity(name=name or found, method=ROLE)
+            return Identity(name=name or found, method=ROLE)
         if key is not None:
             made = keys.signature_of(
                 approval_text(existing_grant(reading, grant_id), reading.settings.read()["ledger_id"]), key
@@ -170,14 +170,14 @@ def _identity(
             owner = next((a.name for a in reading.grants.approvers().values() if a.public_key == public), None)
             if name is None and owner is None:
                 raise ApprovalError("No approver is registered with this key.", code="approver_unknown")
-            return grants.Identity(name=name or owner or "", method=KEY, signature=made)
+            return Identity(name=name or owner or "", method=KEY, signature=made)
     if signature is not None:
         if name is None:
             raise InputError(
                 "--signature needs --as.", next_step="Add --as NAME with the name of the approver who signed."
             )
-        return grants.Identity(name=name, method=KEY, signature=signature)
-    return grants.Identity(name=name or actor(), method=CLAIMED)
+        return Identity(name=name, method=KEY, signature=signature)
+    return Identity(name=name or actor(), method=CLAIMED)
 
 
 def _public_key(key: Path) -> str:

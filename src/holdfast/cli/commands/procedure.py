@@ -31,8 +31,9 @@ from holdfast.engine.error_texts import error_message
 from holdfast.explain.values import row_value
 from holdfast.governance.approval import environment_of
 from holdfast.governance.runs import procedure as procedures
-from holdfast.governance.runs.procedure import BUILT_IN, Mode, Procedure, ProcedureReport
+from holdfast.governance.runs.procedure import BUILT_IN
 from holdfast.governance.runs.status import RunStatus, run_status, stop_cause
+from holdfast.governance.runs.steps import Mode, Procedure, ProcedureReport
 from holdfast.store import Store
 
 procedure = group("Run a procedure: all of its steps are done, or all are undone.", "procedures")

@@ -19,7 +19,8 @@ from holdfast.cli.text import Column
 from holdfast.core.authority import Act
 from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError
-from holdfast.governance.grants import environment_of, permission
+from holdfast.governance.approval import environment_of
+from holdfast.governance.grants import permission
 
 Apply = Annotated[str | None, option("--apply", metavar="DIGEST", help="Apply the plan with this digest.")]
 Operator = Annotated[

@@ -30,7 +30,7 @@ from holdfast.core.errors import HoldfastError, RecordNotFoundError, ReplayGuard
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.engine.events import Bus
-from holdfast.governance.replay.replay import GuardType
+from holdfast.governance.replay.guards import GuardType
 from holdfast.nodd.replay_names import (
     FILTER_NAMES,
     OVERLAY_KIND,

@@ -26,8 +26,8 @@ from holdfast.cli.replay.request import SelectionRequest
 from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import HoldfastError, InputError, ReplayGuardError
 from holdfast.core.selection import Attempts, Selection
-from holdfast.governance.grants import environment_of
-from holdfast.governance.replay.replay import GuardType, ReplayPolicy
+from holdfast.governance.approval import environment_of
+from holdfast.governance.replay.guards import GuardType, ReplayPolicy
 from holdfast.store import Store
 
 logger = logging.getLogger("holdfast.replay")

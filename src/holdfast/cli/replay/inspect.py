@@ -23,7 +23,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.core.selection import Selection, matches
 from holdfast.governance.replay import replay as engine
-from holdfast.governance.replay.replay import ReplayReport
+from holdfast.governance.replay.record import ReplayReport
 from holdfast.store import Store
 
 LIMIT = 20  # jobs of a selection that are shown without --limit

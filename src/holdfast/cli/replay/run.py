@@ -24,7 +24,10 @@ from holdfast.cli.replay.request import SelectionRequest, flag_values
 from holdfast.core.errors import InputError, ReplayGuardError, SpecInvalidError
 from holdfast.core.selection import ReplayMode, ReplayReason, Selection, selection_fault
 from holdfast.governance.replay import replay as engine
-from holdfast.governance.replay.replay import DryRun, GuardType, ReplayBatch, ReplayReport, Stop
+from holdfast.governance.replay.events import ReplayBatch
+from holdfast.governance.replay.guards import GuardType
+from holdfast.governance.replay.record import ReplayReport, Stop
+from holdfast.governance.replay.replay import DryRun
 from holdfast.store import Store
 
 DRY_RUN_BYTES_MAX = 1 << 20

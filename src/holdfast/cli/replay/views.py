@@ -20,7 +20,10 @@ from holdfast.cli.text import Column
 from holdfast.core.records import Job
 from holdfast.core.selection import Selection
 from holdfast.explain.values import JOB_FIELDS, job_value
-from holdfast.governance.replay.replay import Candidates, DryRun, ReplayReport, wanted
+from holdfast.governance.replay.candidates import Candidates
+from holdfast.governance.replay.record import ReplayReport
+from holdfast.governance.replay.replay import DryRun
+from holdfast.governance.replay.run import wanted
 
 GO = "GO"
 

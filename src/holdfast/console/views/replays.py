@@ -28,7 +28,8 @@ from holdfast.explain.times import past_moment
 from holdfast.governance.approval import environment_of
 from holdfast.governance.replay import replay as engine
 from holdfast.governance.replay.guards import PROCEDURE, ReplayPolicy, policy_of
-from holdfast.governance.replay.replay import DryRun, ReplayReport
+from holdfast.governance.replay.record import ReplayReport
+from holdfast.governance.replay.replay import DryRun
 from holdfast.governance.replay.run import wanted
 from holdfast.store import Store
 from holdfast.store.transaction import Reading

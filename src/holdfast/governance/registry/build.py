@@ -24,7 +24,7 @@ from holdfast.core.governed import Collection, RegistryValue
 from holdfast.core.machines import GrantState
 from holdfast.core.manifest import Manifest, read_manifest
 from holdfast.core.vocabulary import RegistryCode, RegistryStatus, Value, refusal
-from holdfast.governance.grants import environment_of
+from holdfast.governance.approval import environment_of
 from holdfast.governance.registry.build_proof import (
     keep_failure,
     manifest_of,

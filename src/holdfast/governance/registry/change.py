@@ -33,7 +33,7 @@ from holdfast.core.vocabulary import (
     stored_value,
     vocab_id,
 )
-from holdfast.governance.grants import environment_of
+from holdfast.governance.approval import environment_of
 from holdfast.governance.registry.preflight import registration_hold
 from holdfast.governance.switches import REGISTRATION_HOLD
 

@@ -16,11 +16,11 @@ from holdfast.core.environments import DEV
 from holdfast.core.governed import Collection
 from holdfast.core.rollback import RollbackVerdict
 from holdfast.core.vocabulary import RegistryCode, RegistryStatus, ValueName, refusal
-from holdfast.governance.grants import environment_of
+from holdfast.governance.approval import environment_of
 from holdfast.governance.registry.build_proof import target
 from holdfast.governance.registry.preflight import all_values
-from holdfast.governance.runs.procedure import Mode, ProcedureReport, run
-from holdfast.governance.runs.steps import Procedure, Step, StepContext, StepFailed
+from holdfast.governance.runs.procedure import run
+from holdfast.governance.runs.steps import Mode, Procedure, ProcedureReport, Step, StepContext, StepFailed
 
 if TYPE_CHECKING:
     from holdfast.store import Store

@@ -21,7 +21,8 @@ from holdfast.core.governed import RegistryValue
 from holdfast.core.machines import SwitchState, ValueState
 from holdfast.core.manifest import Manifest
 from holdfast.core.vocabulary import RegistryCode, RegistryStatus, Value, ValueName, refusal
-from holdfast.governance.grants import environment_of, verdict_on
+from holdfast.governance.approval import environment_of
+from holdfast.governance.grants import verdict_on
 from holdfast.governance.switches import REGISTRATION_HOLD
 from holdfast.store.migrations import drift
 

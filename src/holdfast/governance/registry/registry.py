@@ -40,11 +40,13 @@ from holdfast.core.vocabulary import (
 from holdfast.engine.operations import Operation
 from holdfast.governance import grants
 from holdfast.governance.acts import actor_and_reason, retry_races
+from holdfast.governance.approval import environment_of
 from holdfast.governance.registry.build import BUILD, NAME, build_procedure
 from holdfast.governance.registry.build_proof import EVIDENCE, guard_faults, schema_digest, target
 from holdfast.governance.registry.dismantle import is_dismantled
 from holdfast.governance.registry.preflight import Gate, all_values, closed, registration_hold, verdict_of
-from holdfast.governance.runs.procedure import Mode, ProcedureReport, run
+from holdfast.governance.runs.procedure import run
+from holdfast.governance.runs.steps import Mode, ProcedureReport
 from holdfast.governance.switches import REGISTRATION_HOLD, lift_act
 
 if TYPE_CHECKING:
@@ -52,10 +54,6 @@ if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.store.transaction import Reading
 
-__all__ = [
-    "BUILD", "BuildResult", "RegistryFault", "build", "default_root", "draft", "faults", "hold", "registration_hold",
-    "request_build", "resolve",
-]  # fmt: skip
 
 BUILT_IN = "holdfast.engine.ledger"  # the module of the operations that every ledger has
 
@@ -142,7 +140,7 @@ def _root_for(store: Store[Any], manifest: Manifest) -> str:
 
 def wanted(reading: Reading, manifest: Manifest, executor: str) -> Wanted:
     """Return the act that a grant for a build must permit."""
-    needs = BUILD.wanted(manifest.text, grants.environment_of(reading), executor)
+    needs = BUILD.wanted(manifest.text, environment_of(reading), executor)
     invariant(needs is not None, "a build needs a grant")
     return needs  # type: ignore[return-value]  # the line above
 

@@ -216,6 +216,3 @@ def _move(
             move_id=move_id,
         )
     return reference
-
-
-__all__ = ["ValueChange", "retire", "review", "supersede"]

@@ -28,10 +28,9 @@ from holdfast.engine.world import World
 from holdfast.governance.acts import actor_and_reason
 from holdfast.governance.approval import environment_of
 from holdfast.governance.grants import verdict_on
-from holdfast.governance.replay.candidates import Candidates, Skip, find
+from holdfast.governance.replay.candidates import Candidates, find
 from holdfast.governance.replay.events import ReplayBatch, ReplayRefused
 from holdfast.governance.replay.guards import (
-    GuardType,
     GuardVerdict,
     ReplayPolicy,
     batch_size,
@@ -41,7 +40,6 @@ from holdfast.governance.replay.guards import (
 )
 from holdfast.governance.replay.pace import seconds_in_all
 from holdfast.governance.replay.record import (
-    BatchJobs,
     ReplayReport,
     ReplayTerms,
     Stop,
@@ -317,25 +315,3 @@ def _require_expected(reading: Reading, selection: Selection, candidates: Candid
 def _publish_refusal(refused: ReplayGuardError, environment: str, store: Store[Any], bus: Bus | None) -> None:
     if bus is not None:
         bus.publish([ReplayRefused(guard_type=refused.code, environment=environment, at=store.now())])
-
-
-__all__ = [
-    "BatchJobs",
-    "Candidates",
-    "DryRun",
-    "GuardType",
-    "GuardVerdict",
-    "ReplayBatch",
-    "ReplayPolicy",
-    "ReplayReport",
-    "Skip",
-    "Stop",
-    "continue_run",
-    "dry_run",
-    "inspect",
-    "policy_of",
-    "run",
-    "select",
-    "stop",
-    "wanted",
-]  # fmt: skip

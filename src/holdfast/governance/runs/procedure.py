@@ -28,11 +28,6 @@ from holdfast.governance.runs.steps import (
     Mode,
     Procedure,
     ProcedureReport,
-    Step,
-    StepContext,
-    StepFailed,
-    StepReport,
-    procedure,
     request_of,
 )
 
@@ -119,19 +114,3 @@ def _params_of(store: Store[Any], what: Procedure, root: str) -> dict[str, Json]
         raise InputError(f"{root!r} is a run of {known.procedure!r}", context={"procedure": known.procedure})
     params: dict[str, Json] = msgspec.json.decode(known.params)
     return params
-
-
-__all__ = [
-    "BUILT_IN",
-    "Mode",
-    "Procedure",
-    "ProcedureReport",
-    "Step",
-    "StepContext",
-    "StepFailed",
-    "StepReport",
-    "procedure",
-    "resume",
-    "run",
-    "undo",
-]

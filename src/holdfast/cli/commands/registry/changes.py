@@ -20,7 +20,7 @@ from holdfast.core.json_input import loads
 from holdfast.core.rollback import Contract, RollbackVerdict
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
-    from holdfast.governance.registry.supersede import ValueChange
+    from holdfast.governance.registry.change import ValueChange
 
 Code = Annotated[str, argument(metavar="CODE", help="Code of the operation.")]
 DryRun = Annotated[

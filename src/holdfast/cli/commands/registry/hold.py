@@ -34,6 +34,7 @@ def hold(
     A new governed prod ledger starts with the hold on.
     """
     from holdfast.governance.registry import registry as engine  # noqa: PLC0415 - see above
+    from holdfast.governance.registry.preflight import registration_hold  # noqa: PLC0415
     from holdfast.governance.switches import REGISTRATION_HOLD  # noqa: PLC0415
 
     if state is not None and not reason:
@@ -43,7 +44,7 @@ def hold(
             store, on=state is Hold.ON, actor=operator or actor(), reason=reason or "", grant_id=grant
         )
         with store.reading() as reading:
-            held = engine.registration_hold(reading)
+            held = registration_hold(reading)
             thrown = reading.switches.last(REGISTRATION_HOLD)
     value = {"held": held, "changed": changed, "switch": row_value(thrown) if thrown else None}
     by = f", by {thrown.actor}: {thrown.reason}" if thrown else ": the default of this ledger"
