@@ -86,7 +86,6 @@ CODES = {
     "ApprovalError": ("approval_refused", 3),
     "RegistryError": ("registry_refused", 3),
     "ReplayGuardError": ("replay_refused", 3),
-    "ProcedureStoppedError": ("procedure_stopped", 3),
     "RefusedByDatabaseError": ("refused_by_database", 3),
     "StoreError": ("store_error", 4),
     "StoreUnavailableError": ("store_unavailable", 4),
@@ -216,7 +215,6 @@ def test_only_errors_of_governance_have_a_code_that_differs_from_their_class() -
     assert takes_a_code == GOVERNANCE
     assert {kind.__name__ for kind in GOVERNANCE} == {
         "GovernanceError", "AuthorityError", "ApprovalError", "RegistryError", "ReplayGuardError",
-        "ProcedureStoppedError",
     }  # fmt: skip
 
 

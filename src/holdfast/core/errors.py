@@ -45,8 +45,7 @@
     │   │   ├── AuthorityError           REJECT_AUTH_*: the grant does not permit it
     │   │   ├── ApprovalError            this person, or this method, may not approve it
     │   │   ├── RegistryError            REJECT_*, RBP-*, CANONICAL_*: the vocabulary does not allow it
-    │   │   ├── ReplayGuardError         scope_too_broad, kill_switch_active and the other guards of replay
-    │   │   └── ProcedureStoppedError    a run ended in a stop state, which is its code
+    │   │   └── ReplayGuardError         scope_too_broad, kill_switch_active and the other guards of replay
     │   ├── QueueFullError               the queue is at its limit
     │   └── RefusedByDatabaseError       a trigger, constraint or index of the ledger refused
     ├── StoreError                       exit 4: the database is unreachable, or unfit for use

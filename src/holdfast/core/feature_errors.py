@@ -243,13 +243,6 @@ class ReplayGuardError(GovernanceError):
     next_step = "Narrow the selection, and check it with a dry run: `holdfast replay dry-run --help`."
 
 
-class ProcedureStoppedError(GovernanceError):
-    """A run of a procedure stopped; the code is its stop state."""
-
-    code = "procedure_stopped"
-    next_step = "List the runs and where they stopped: `holdfast procedure list`."
-
-
 class QueueFullError(RefusedError):
     """The queue has as many waiting jobs as its limit allows; nothing was written."""
 
