@@ -19,14 +19,11 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.core.authority import TTL, Act, Wanted
-from holdfast.core.candidates import packed
-from holdfast.core.digest import canonical
 from holdfast.core.errors import (
     PlanStaleError,
     RecordNotFoundError,
-    StoreDamagedError,
 )
-from holdfast.core.governed import Grant, PerformedStep, ProcedureRun, Release
+from holdfast.core.governed import Grant, ProcedureRun, Release
 from holdfast.core.machines import JobState, ProcedureState
 from holdfast.core.records import Job
 from holdfast.core.selection import candidates_hash
@@ -44,10 +41,11 @@ from holdfast.governance.releases import (
     selected,
     staggered,
 )
-from holdfast.governance.replay.guards import ReplayScope, switched_off
+from holdfast.governance.replay.guards import ReplayScope, batches, switched_off
+from holdfast.governance.replay.record import BEGIN, batch_steps, candidates_text, read_back, stored_text
 from holdfast.governance.runs.request import RunRequest
 from holdfast.governance.runs.runner import Act as RunAct
-from holdfast.governance.runs.runner import RunEnded, Runner
+from holdfast.governance.runs.runner import RunEnded, RunHalted, Runner, Stop
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -56,8 +54,6 @@ if TYPE_CHECKING:
 PROCEDURE = "release"
 BATCH = 200  # jobs a transaction: on SQLite other writers wait about 0.2 s for it
 LEASE_S = 60.0
-BEGIN = "begin"  # the step numbered 0; each other is the batch of its number
-STEPS_A_PAGE = 100
 
 
 class ReleaseRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +78,7 @@ class ReleaseTerms(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def batches(self) -> int:
         """Return how many batches the run has."""
-        return -(-self.total // self.batch_size)
+        return batches(self.total, self.batch_size)
 
 
 class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +137,7 @@ def request_release(
         grant = request_in(
             transaction, wanted, requester=requester, rollback_plan=rollback_plan, reason=reason, ttl=ttl
         )
-        content = canonical(packed(ids, [job.version for job in jobs]))
+        content = candidates_text(ids, [job.version for job in jobs])
         transaction.runs.add_evidence(CANDIDATES, target, content, actor=requester, grant_id=grant.grant_id)
     return ReleaseRequest(grant=grant, total=len(ids), job_ids=tuple(ids))
 
@@ -193,16 +189,15 @@ def run_release(
             operations=tuple(sorted({job.operation for job in jobs})),
         )
     else:
-        terms = _terms(run)
+        terms = read_back(run.params, ReleaseTerms, f"the terms of run {run.idempotency_root}")
         if rate not in (None, terms.rate):
             raise PlanStaleError(
                 f"Run {root} began with another rate.", next_step="Repeat the command without --rate.", context={}
             )
-    text = canonical(msgspec.json.decode(msgspec.json.encode(terms)))
     request = _Request(
         root=root,
         procedure=PROCEDURE,
-        params_text=text,
+        params_text=stored_text(terms),
         plan=grant.target,
         target=f"{PROCEDURE}:{grant_id}",
         lease_s=LEASE_S,
@@ -240,14 +235,6 @@ class _Request(RunRequest, frozen=True, kw_only=True):
         return Wanted(act=Act.RELEASE_MANY, target=self.plan, environment=environment, executor=self.actor)
 
 
-class _Halt(Exception):
-    """Ends a run before anything of a batch is written."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason, self.message = reason, message
-
-
 class _ReleaseRunner:
     """One attempt to advance one run; the work of a `Runner`."""
 
@@ -266,7 +253,7 @@ class _ReleaseRunner:
         try:
             while run.state is ProcedureState.RUNNING:
                 run = self._runner.advance(self)
-        except _Halt as halt:
+        except RunHalted as halt:
             with self._store.transaction() as transaction:
                 self._runner.stop(transaction, self._runner.run(transaction), "abort", halt.reason, halt.message)
         except RunEnded:
@@ -290,20 +277,16 @@ class _ReleaseRunner:
             wanted = self._request.wanted(environment_of(transaction))
             if run is None:
                 run = runner.begin(transaction, runner.consume(transaction, wanted))
-                runner.record(transaction, run, 0, BEGIN, canonical({"total": self._terms.total}))
+                runner.record(transaction, run, 0, BEGIN, stored_text({"total": self._terms.total}))
                 return run
             if run.state is ProcedureState.DONE:
                 runner.lease.release(transaction)
                 return run
             self._request.require_same(run)
-            if run.state is ProcedureState.RUNNING:
-                crashed = "the process that ran it has crashed"
-                run = runner.move(transaction, run, "abort", stop_state="RUNNER_LOST", failure=crashed)
-            fresh = runner.consume(transaction, wanted) if runner.needs_grant(transaction, run, governed=True) else None
-            return runner.move(transaction, run, "resume", grant_id=fresh)
+            return runner.resume(transaction, run, wanted, governed=True)
 
     def due(self, transaction: Transaction) -> tuple[ProcedureRun, RunAct]:
-        """Return the run and its next batch; raise _Halt at a kill switch, RunEnded if another process has ended it."""
+        """Return the run and its next batch; raise RunHalted at a kill switch, RunEnded if the run has ended."""
         self._runner.lease.extend(transaction)
         run = self._runner.run(transaction)
         if run.state is not ProcedureState.RUNNING:
@@ -311,9 +294,9 @@ class _ReleaseRunner:
         scope = ReplayScope(self._terms.queues, self._terms.operations, respects_switches=True)
         off = switched_off(transaction, scope)
         if off is not None:
-            raise _Halt("KILL_SWITCH", off)
+            raise RunHalted(Stop.KILL_SWITCH, off)
         if self._left is not None and self._left <= 0:
-            raise _Halt("STOPPED_BY_OPERATOR", "stopped as the caller wanted")
+            raise RunHalted(Stop.OPERATOR, "stopped as the caller wanted")
         number = run.step + 1
         return run, RunAct(f"batch {number}", number)
 
@@ -334,7 +317,7 @@ class _ReleaseRunner:
             else:
                 skipped[skip] += 1
         outcome = _Outcome(released=released, skipped=dict(sorted(skipped.items())))
-        self._runner.record(transaction, run, act.number, act.point, canonical(msgspec.to_builtins(outcome)))
+        self._runner.record(transaction, run, act.number, act.point, stored_text(outcome))
         if act.number == self._terms.batches:
             run = self._runner.finish(transaction, run)
         return run
@@ -384,39 +367,23 @@ def report_of(reading: Reading, grant_id: int) -> ReleaseReport:
             next_step=f"Begin it: `holdfast quarantine release --grant {grant_id} --reason TEXT`.",
             context={"grant_id": grant_id},
         )
-    terms, released, batches, skipped = _terms(run), 0, 0, Counter[str]()
-    for step in _steps(reading, run):
-        outcome = msgspec.json.decode(step.outcome, type=_Outcome)
-        released, batches = released + outcome.released, batches + 1
-        skipped.update(outcome.skipped)
+    terms = read_back(run.params, ReleaseTerms, f"the terms of run {root}")
+    outcomes = [
+        read_back(step.outcome, _Outcome, f"the outcome of batch {step.number}") for step in batch_steps(reading, run)
+    ]
+    skipped = sum((Counter(outcome.skipped) for outcome in outcomes), Counter[str]())
     return ReleaseReport(
         run_id=root,
         state=str(run.state),
         stop_reason=run.stop_state,
         failure=run.failure,
         total=terms.total,
-        released=released,
+        released=sum(outcome.released for outcome in outcomes),
         skipped=dict(sorted(skipped.items())),
-        batches=batches,
+        batches=len(outcomes),
         batches_planned=terms.batches,
         rate=terms.rate,
         first_run_at=terms.begins_at,
         last_run_at=staggered(terms.begins_at, terms.total - 1, terms.rate),
         grant_id=grant_id,
     )
-
-
-def _steps(reading: Reading, run: ProcedureRun) -> Sequence[PerformedStep]:
-    found: list[PerformedStep] = []
-    last = 0
-    while page := reading.runs.steps(run.run_id, after=last, limit=STEPS_A_PAGE):
-        found += (step for step in page if step.name != BEGIN)
-        last = page[-1].step_id
-    return found
-
-
-def _terms(run: ProcedureRun) -> ReleaseTerms:
-    try:
-        return msgspec.json.decode(run.params, type=ReleaseTerms)
-    except msgspec.MsgspecError as error:
-        raise StoreDamagedError(f"the terms of run {run.idempotency_root} cannot be read: {error}") from None

@@ -30,7 +30,7 @@ from holdfast.governance.approval import environment_of
 from holdfast.governance.reasons import Reason, declare, reason_of
 from holdfast.governance.replay import pace, replay
 from holdfast.governance.replay.guards import policy_of
-from holdfast.governance.replay.record import Stop
+from holdfast.governance.runs.runner import Stop
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.notices import Notice, ParsedMessage, is_later, parse

@@ -26,8 +26,9 @@ from holdfast.core.selection import ReplayMode, ReplayReason, Selection, selecti
 from holdfast.governance.replay import replay as engine
 from holdfast.governance.replay.events import ReplayBatch
 from holdfast.governance.replay.guards import GuardType
-from holdfast.governance.replay.record import ReplayReport, Stop
+from holdfast.governance.replay.record import ReplayReport
 from holdfast.governance.replay.replay import DryRun
+from holdfast.governance.runs.runner import Stop
 from holdfast.store import Store
 
 DRY_RUN_BYTES_MAX = 1 << 20

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -31,16 +30,7 @@ BEGIN = "begin"  # the step numbered 0; each other is the batch of its number
 CANDIDATES = "candidates"
 STEPS_A_PAGE = 100
 RECENT_BATCHES = 5
-
-
-class Stop(StrEnum):
-    """Why a run stopped that can be continued."""
-
-    OPERATOR = "STOPPED_BY_OPERATOR"
-    KILL_SWITCH = "KILL_SWITCH"
-    SLO_RISK = "SLO_RISK"
-    SAME_ERROR = "SAME_ERROR"
-    RUNNER_LOST = "RUNNER_LOST"  # its process crashed; the next process found it
+T = TypeVar("T")
 
 
 class ReplayTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,10 +178,7 @@ def run_known(reading: Reading, run_id: str) -> ProcedureRun:
 
 def terms_of(run: ProcedureRun) -> ReplayTerms:
     """Return the terms of a run, or raise StoreDamagedError."""
-    try:
-        return msgspec.json.decode(run.params, type=ReplayTerms)
-    except msgspec.MsgspecError as error:
-        raise StoreDamagedError(f"the terms of replay {run.idempotency_root} cannot be read: {error}") from None
+    return read_back(run.params, ReplayTerms, f"the terms of replay {run.idempotency_root}")
 
 
 def candidates_of(reading: Reading, run: ProcedureRun, terms: ReplayTerms) -> tuple[list[int], list[int]]:
@@ -207,7 +194,7 @@ def candidates_of(reading: Reading, run: ProcedureRun, terms: ReplayTerms) -> tu
 def progress_of(reading: Reading, run: ProcedureRun) -> Progress:
     """Return the progress of a run."""
     progress = Progress()
-    for step in _batches(reading, run):
+    for step in batch_steps(reading, run):
         progress.add(_outcome(step), step.created_at)
     return progress
 
@@ -246,7 +233,7 @@ def with_touched(reading: Reading, report: ReplayReport, *, after: int, limit: i
     """Return a report with the jobs of its batches above the number `after`, of at most `limit` batches."""
     run = run_known(reading, report.run_id)
     touched: list[BatchJobs] = []
-    for step in _batches(reading, run):
+    for step in batch_steps(reading, run):
         if step.number > after and len(touched) < limit:
             outcome = _outcome(step)
             touched.append(
@@ -277,7 +264,8 @@ def _mismatched(reading: Reading, pairs: dict[int, int]) -> list[tuple[int, int]
     ]
 
 
-def _batches(reading: Reading, run: ProcedureRun) -> Iterator[PerformedStep]:
+def batch_steps(reading: Reading, run: ProcedureRun) -> Iterator[PerformedStep]:
+    """Yield the records of the batches of a run."""
     last = 0
     while page := reading.runs.steps(run.run_id, after=last, limit=STEPS_A_PAGE):
         yield from (step for step in page if step.name != BEGIN)
@@ -285,7 +273,12 @@ def _batches(reading: Reading, run: ProcedureRun) -> Iterator[PerformedStep]:
 
 
 def _outcome(step: PerformedStep) -> BatchOutcome:
+    return read_back(step.outcome, BatchOutcome, f"the outcome of batch {step.number} of a replay")
+
+
+def read_back(text: str, kind: type[T], what: str) -> T:
+    """Return what a run has stored, or raise StoreDamagedError."""
     try:
-        return msgspec.json.decode(step.outcome, type=BatchOutcome)
+        return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:
-        raise StoreDamagedError(f"the outcome of batch {step.number} of a replay cannot be read: {error}") from None
+        raise StoreDamagedError(f"{what} cannot be read: {error}") from None

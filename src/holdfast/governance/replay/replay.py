@@ -42,13 +42,13 @@ from holdfast.governance.replay.pace import seconds_in_all
 from holdfast.governance.replay.record import (
     ReplayReport,
     ReplayTerms,
-    Stop,
     report_of,
     run_known,
     terms_of,
     with_touched,
 )
 from holdfast.governance.replay.run import Hooks, ReplayRunner, needs_grant, replay_request, wanted
+from holdfast.governance.runs.runner import Stop
 
 if TYPE_CHECKING:
     from holdfast.store import Store

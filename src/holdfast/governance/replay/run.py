@@ -35,7 +35,6 @@ from holdfast.governance.replay.record import (
     Progress,
     ReplayReport,
     ReplayTerms,
-    Stop,
     candidates_of,
     candidates_text,
     progress_of,
@@ -44,7 +43,7 @@ from holdfast.governance.replay.record import (
     stored_text,
 )
 from holdfast.governance.runs.request import RunRequest
-from holdfast.governance.runs.runner import Act, Runner
+from holdfast.governance.runs.runner import Act, RunHalted, Runner, Stop
 
 if TYPE_CHECKING:
     from holdfast.store import Store, Transaction
@@ -130,14 +129,6 @@ class _DurableBatch(NamedTuple):
     transitions: list[Transition]
 
 
-class _Halt(Exception):
-    """Ends a run before anything of a batch is written. Without a reason, another process has stopped the run."""
-
-    def __init__(self, reason: Stop | None, message: str) -> None:
-        super().__init__(message)
-        self.reason, self.message = reason, message
-
-
 class ReplayRunner:
     """One attempt to advance one replay; the work of a `Runner`."""
 
@@ -194,13 +185,8 @@ class ReplayRunner:
                 self._runner.lease.release(transaction)
                 return report_of(transaction, self._root)
             require(judged_again(transaction, self._terms.scope, self._policy, own=self._root))
-            if run.state is ProcedureState.RUNNING:
-                failure = "the process that ran it has crashed"
-                run = self._runner.move(transaction, run, "abort", stop_state=Stop.RUNNER_LOST, failure=failure)
-            fresh = None
-            if self._runner.needs_grant(transaction, run, governed=False):
-                fresh = self._runner.consume(transaction, self._request.permission(self._policy.environment))
-            run = self._runner.move(transaction, run, "resume", grant_id=fresh)
+            permission = self._request.permission(self._policy.environment)
+            run = self._runner.resume(transaction, run, permission, governed=False)
             self._set_candidates(*candidates_of(transaction, run, self._terms))
             self._progress = progress_of(transaction, run)
         # The operator has seen what came back before: only new returns stop the run again.
@@ -222,10 +208,10 @@ class ReplayRunner:
             while run.state is ProcedureState.RUNNING:
                 self._wait_for_turn()
                 run = self._runner.advance(self)
-        except _Halt as halt:
+        except RunHalted as halt:
             self._stop(halt)
         except KeyboardInterrupt:
-            self._stop(_Halt(Stop.OPERATOR, "interrupted by the operator"))
+            self._stop(RunHalted(Stop.OPERATOR, "interrupted by the operator"))
         except Exception:
             self._runner.let_go()
             raise
@@ -233,10 +219,10 @@ class ReplayRunner:
             return report_of(reading, self._root)
 
     def _wait_for_turn(self) -> None:
-        """Return when the next batch may come; raise _Halt if it may not."""
+        """Return when the next batch may come; raise RunHalted if it may not."""
         after, last_at = self._hooks.stop_after, self._progress.last_at
         if after is not None and self._performed >= after:
-            raise _Halt(Stop.OPERATOR, f"stopped after {after} batches, as --stop-after says")
+            raise RunHalted(Stop.OPERATOR, f"stopped after {after} batches, as --stop-after says")
         if last_at is not None:
             wait_s = pace.seconds_after(self._progress.last_records, self._mode, self._policy)
             self._wait_until(last_at + timedelta(seconds=wait_s), pace.RATE)
@@ -248,10 +234,10 @@ class ReplayRunner:
             self._wait_until(self._store.now() + timedelta(seconds=self._policy.slow_down_s), strain.measure)
         strain = self._look_at_queues()
         if strain is not None:
-            raise _Halt(Stop.SLO_RISK, str(strain))
+            raise RunHalted(Stop.SLO_RISK, str(strain))
 
     def _await_outcome(self) -> None:
-        """Return when the jobs of the last batch have ended; raise _Halt if they have not within the policy's time."""
+        """Return when the jobs of the last batch have ended; raise RunHalted if that takes too long."""
         until = self._store.now() + timedelta(seconds=self._policy.await_outcome_s)
         replayed = {job_id: self._versions[job_id] for o in self._progress.recent for job_id in o.replayed}
         while self._policy.await_outcome_s > 0:
@@ -263,11 +249,11 @@ class ReplayRunner:
                 message = (
                     f"{len(replayed) - ended} replayed jobs have not ended after {self._policy.await_outcome_s:g} s"
                 )
-                raise _Halt(Stop.SLO_RISK, f"{message}; are workers running?")
+                raise RunHalted(Stop.SLO_RISK, f"{message}; are workers running?")
             self._wait_until(self._store.now() + pace.OUTCOME_POLL, pace.OUTCOME)
 
     def _look_at_queues(self) -> pace.Strain | None:
-        """Return the measure of the queues above its threshold; raise _Halt at a switch or if errors come back."""
+        """Return the measure of the queues above its threshold; raise RunHalted at a switch or if errors come back."""
         with self._store.reading() as reading:
             self._refuse_switched_off(reading)
             replayed = {job_id: self._versions[job_id] for o in self._progress.recent for job_id in o.replayed}
@@ -275,13 +261,13 @@ class ReplayRunner:
             back = pace.returned(reading, replayed, errors)
             if back.too_many(self._policy):
                 message = f"{back.same_error} of the last {back.ended} replayed jobs failed with the same error again"
-                raise _Halt(Stop.SAME_ERROR, message)
+                raise RunHalted(Stop.SAME_ERROR, message)
             return pace.strain(reading, self._terms.queues, self._policy)
 
     def _refuse_switched_off(self, reading: Reading) -> None:
         off = switched_off(reading, self._terms.scope)
         if off is not None:
-            raise _Halt(Stop.KILL_SWITCH, off)
+            raise RunHalted(Stop.KILL_SWITCH, off)
 
     def _wait_until(self, moment: datetime, measure: str) -> None:
         """Sleep until a moment, in parts that are short enough to keep the lease and to notice a stop."""
@@ -302,15 +288,15 @@ class ReplayRunner:
                     self._held(transaction)
 
     def _held(self, transaction: Transaction) -> ProcedureRun:
-        """Extend the lease, and return the run; raise _Halt if another process has stopped it."""
+        """Extend the lease, and return the run; raise RunHalted if another process has stopped it."""
         self._runner.lease.extend(transaction)
         run = run_known(transaction, self._root)
         if run.state is not ProcedureState.RUNNING:
-            raise _Halt(None, "stopped by another process")
+            raise RunHalted(None, "stopped by another process")
         return run
 
     def due(self, transaction: Transaction) -> tuple[ProcedureRun, Act]:
-        """Return the run and its next batch; raise _Halt if the run must stop."""
+        """Return the run and its next batch; raise RunHalted if the run must stop."""
         run = self._held(transaction)
         if self._mode is ReplayMode.REPAIR_AND_REPLACE:
             transaction.replay.lock()  # or two runs could replace one job at the same moment
@@ -322,7 +308,7 @@ class ReplayRunner:
         """Make a batch and record it; the last one ends the run."""
         number, size, request = act.number, self._terms.batch_size, self._request
         if not transaction.runs.reach_step(run, number):
-            raise _Halt(None, "stopped by another process")
+            raise RunHalted(None, "stopped by another process")
         batch = Batch(transaction, self._terms, self._root, request.actor, request.reason)
         outcome = batch.make(self._ids[(number - 1) * size : number * size], self._versions, dict(self._waited))
         self._runner.record(transaction, run, number, act.point, stored_text(outcome))
@@ -368,7 +354,7 @@ class ReplayRunner:
 
     # -- stopping -----------------------------------------------------------------------------------------------------
 
-    def _stop(self, halt: _Halt) -> None:
+    def _stop(self, halt: RunHalted) -> None:
         """Record the stop, unless another process has stopped the run, and release the lease."""
         with self._store.transaction() as transaction:
             if halt.reason is not None:

@@ -11,6 +11,7 @@ processes are seen before an act is chosen.
 from __future__ import annotations
 
 import contextlib
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.core.authority import Rejected
@@ -39,6 +40,24 @@ class RunOvertaken(Exception):
 
 class RunEnded(Exception):
     """There is nothing more to do: another process has ended the run, or a compensation has failed."""
+
+
+class Stop(StrEnum):
+    """Why a run stopped that can be continued."""
+
+    OPERATOR = "STOPPED_BY_OPERATOR"
+    KILL_SWITCH = "KILL_SWITCH"
+    SLO_RISK = "SLO_RISK"
+    SAME_ERROR = "SAME_ERROR"
+    RUNNER_LOST = "RUNNER_LOST"  # its process crashed; the next process found it
+
+
+class RunHalted(Exception):
+    """Ends a run before anything of a batch is written. Without a reason, another process has stopped the run."""
+
+    def __init__(self, reason: Stop | None, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
 
 
 class Act(NamedTuple):
@@ -156,6 +175,16 @@ class Runner:
                 f"run {request.root!r} was moved by another process", context={"root": request.root}
             )
         return after
+
+    def resume(
+        self, transaction: Transaction, run: ProcedureRun, permission: Wanted, *, governed: bool
+    ) -> ProcedureRun:
+        """Continue a run of batches, under another grant if it needs one; one that still runs has crashed."""
+        if run.state is ProcedureState.RUNNING:
+            failure = "the process that ran it has crashed"
+            run = self.move(transaction, run, "abort", stop_state=Stop.RUNNER_LOST, failure=failure)
+        fresh = self.consume(transaction, permission) if self.needs_grant(transaction, run, governed=governed) else None
+        return self.move(transaction, run, "resume", grant_id=fresh)
 
     # -- advancing ----------------------------------------------------------------------------------------------------
 
