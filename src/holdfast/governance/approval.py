@@ -63,6 +63,14 @@ def environment_of(reading: Reading) -> str:
     return stored if stored in (DEV, STAGE) else PROD
 
 
+def wanted_here(
+    reading: Reading, act: Act, target: str, executor: str, *, plan: str | None = None, manifest: str | None = None
+) -> Wanted:
+    """Return what a grant for an act in this ledger must permit."""
+    environment = environment_of(reading)
+    return Wanted(act=act, target=target, environment=environment, executor=executor, plan=plan, manifest=manifest)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Approving
 
@@ -270,7 +278,7 @@ def register_approver(
     with store.transaction() as transaction:
         transaction.grants.lock_approvers()
         _require_free(transaction.grants.approvers(), name, key)
-        wanted = _wanted(transaction, Act.APPROVER, name, key, actor)
+        wanted = wanted_here(transaction, Act.APPROVER, name, actor, manifest=sha256(key))
         first = wanted.environment == PROD and transaction.grants.bootstrap() is None
         if bootstrap or (first and grant_id is None):
             _require_bootstrap(name, first=first, bootstrap=bootstrap)
@@ -317,7 +325,7 @@ def revoke_approver(store: Store[Any], name: str, *, actor: str, reason: str) ->
             )
         if approver.revoked_at is not None:
             raise ApprovalError(f"{name} is already revoked.", code="approver_revoked", context={"name": name})
-        wanted = _wanted(transaction, Act.DISMISS, name, approver.public_key, actor)
+        wanted = wanted_here(transaction, Act.DISMISS, name, actor, manifest=sha256(approver.public_key))
         _consume_grant(transaction, wanted, reason=reason, issued_as=FREE)  # the triggers require it
         transaction.grants.revoke_approver(name, actor=actor)
         return transaction.grants.approvers()[name]
@@ -333,11 +341,6 @@ def _consume_grant(
     if issued_as is not None:
         return issue(transaction, wanted, reason=reason, method=issued_as)
     return authorise(transaction, wanted, grant_id=grant_id, reason=reason)
-
-
-def _wanted(transaction: Transaction, act: Act, name: str, key: str, actor: str) -> Wanted:
-    environment = environment_of(transaction)
-    return Wanted(act=act, target=name, environment=environment, executor=actor, manifest=sha256(key))
 
 
 def _require_free(known: dict[str, Approver], name: str, key: str) -> None:

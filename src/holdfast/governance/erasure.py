@@ -12,20 +12,20 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.core.authority import Act, Wanted
+from holdfast.core.authority import Act
 from holdfast.core.errors import InvalidStateTransitionError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.governance.acts import actor_and_reason, retry_races
-from holdfast.governance.approval import environment_of
+from holdfast.governance.approval import wanted_here
 from holdfast.governance.grants import authorise
+from holdfast.governance.quarantine import JOB_TARGET
 from holdfast.store.verbs import erasures
 
 if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.store.transaction import Transaction
 
-JOB_TARGET = "job:"  # and the id: the target of a grant to erase one job
 ENDED = (JobState.SUCCEEDED, JobState.QUARANTINED)
 
 
@@ -60,9 +60,7 @@ def _erased(transaction: Transaction, job_id: int, actor: str, reason: str, gran
     if job.state not in ENDED:
         raise _not_ended(job)
     move_id = uuid4().hex
-    wanted = Wanted(
-        act=Act.ERASE, target=f"{JOB_TARGET}{job_id}", environment=environment_of(transaction), executor=actor
-    )
+    wanted = wanted_here(transaction, Act.ERASE, f"{JOB_TARGET}{job_id}", actor)
     used = authorise(transaction, wanted, grant_id=grant_id, reason=reason, move_id=move_id)
     with transaction.maintenance.open(who=actor, why=reason, grant_id=used) as door:
         if done is None:

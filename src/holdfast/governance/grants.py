@@ -43,6 +43,7 @@ from holdfast.governance.approval import (
     environment_of,
     existing_grant,
     requested_via,
+    wanted_here,
 )
 
 if TYPE_CHECKING:
@@ -227,14 +228,7 @@ def permission(
     """Return a function that consumes a grant for one act in a given transaction, for layers that know no grants."""
 
     def consume(transaction: Transaction) -> int:
-        wanted = Wanted(
-            act=act,
-            target=target,
-            environment=environment_of(transaction),
-            executor=executor,
-            plan=plan,
-            manifest=manifest,
-        )
+        wanted = wanted_here(transaction, act, target, executor, plan=plan, manifest=manifest)
         return authorise(transaction, wanted, grant_id=grant_id, reason=reason)
 
     return consume

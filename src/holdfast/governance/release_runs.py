@@ -29,7 +29,7 @@ from holdfast.core.records import Job
 from holdfast.core.selection import candidates_hash
 from holdfast.engine.world import World
 from holdfast.governance.acts import actor_and_reason
-from holdfast.governance.approval import environment_of, existing_grant
+from holdfast.governance.approval import environment_of, existing_grant, wanted_here
 from holdfast.governance.granted import CANDIDATES, release_candidates
 from holdfast.governance.grants import issue, request_in
 from holdfast.governance.quarantine import JOB_TARGET, QuarantineFilters
@@ -133,17 +133,13 @@ def request_release(
         jobs = selected(transaction, which, expected, by_run=True)
         ids = [job.job_id for job in jobs]
         target = MANY_TARGET + candidates_hash(ids)
-        wanted = _wanted(transaction, target, executor)
+        wanted = wanted_here(transaction, Act.RELEASE_MANY, target, executor)
         grant = request_in(
             transaction, wanted, requester=requester, rollback_plan=rollback_plan, reason=reason, ttl=ttl
         )
         content = candidates_text(ids, [job.version for job in jobs])
         transaction.runs.add_evidence(CANDIDATES, target, content, actor=requester, grant_id=grant.grant_id)
     return ReleaseRequest(grant=grant, total=len(ids), job_ids=tuple(ids))
-
-
-def _wanted(reading: Reading, target: str, executor: str) -> Wanted:
-    return Wanted(act=Act.RELEASE_MANY, target=target, environment=environment_of(reading), executor=executor)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -324,12 +320,7 @@ class _ReleaseRunner:
 
     def _release(self, transaction: Transaction, job: Job, due: datetime) -> None:
         request, move_id = self._request, uuid4().hex
-        own = Wanted(
-            act=Act.RELEASE,
-            target=f"{JOB_TARGET}{job.job_id}",
-            environment=environment_of(transaction),
-            executor=request.actor,
-        )
+        own = wanted_here(transaction, Act.RELEASE, f"{JOB_TARGET}{job.job_id}", request.actor)
         used = issue(transaction, own, reason=request.reason, move_id=move_id, under=request.first_grant)
         reason = f"{PROCEDURE} {request.root}: {request.reason}"
         move_released(transaction, job, Release(request.actor, reason, used, due), move_id)

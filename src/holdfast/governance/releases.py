@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.core.authority import Act, Reject, Rejected, Wanted
+from holdfast.core.authority import Act, Reject, Rejected
 from holdfast.core.decide import Move, Refused, decide
 from holdfast.core.environments import DEV
 from holdfast.core.errors import (
@@ -35,7 +35,7 @@ from holdfast.core.records import Job
 from holdfast.core.selection import candidates_hash
 from holdfast.engine.rulings import RuleTask
 from holdfast.governance.acts import actor_and_reason, retry_races
-from holdfast.governance.approval import environment_of
+from holdfast.governance.approval import wanted_here
 from holdfast.governance.grants import authorise, issue, verdict_on
 from holdfast.governance.quarantine import JOB_TARGET, QuarantineFilters, find
 from holdfast.governance.replay.guards import GuardType, ReplayScope, switched_off
@@ -103,7 +103,7 @@ def release(
         if not _would_move(transaction, job, who):
             return ReleaseResult(job, Move(), grant_id=None)
         move_id = uuid4().hex
-        wanted = _wanted(transaction, Act.RELEASE, f"{JOB_TARGET}{job_id}", who)
+        wanted = wanted_here(transaction, Act.RELEASE, f"{JOB_TARGET}{job_id}", who)
         used = authorise(transaction, wanted, grant_id=grant_id, reason=why, move_id=move_id)
         move = move_released(transaction, job, Release(who, why, used, due), move_id)
         return ReleaseResult(transaction.jobs.get(job_id), move, used)
@@ -155,7 +155,7 @@ def release_many(
         begins = run_at or transaction.now()
         require_switches_off(transaction, [job.queue for job in jobs], [job.operation for job in jobs])
         _require_releasable(transaction, jobs, who)
-        wanted = _wanted(transaction, Act.RELEASE_MANY, _target(jobs), who)
+        wanted = wanted_here(transaction, Act.RELEASE_MANY, _target(jobs), who)
         parent = authorise(transaction, wanted, grant_id=grant_id, reason=why)
         for place, job in enumerate(jobs):  # ordered by id, the lock order for several jobs
             move_id = uuid4().hex
@@ -178,9 +178,9 @@ def plan_release(
         jobs = selected(reading, [which] if isinstance(which, int) else which, expected)
         _require_releasable(reading, jobs, operator)
         if isinstance(which, int):
-            wanted = _wanted(reading, Act.RELEASE, f"{JOB_TARGET}{which}", operator)
+            wanted = wanted_here(reading, Act.RELEASE, f"{JOB_TARGET}{which}", operator)
         else:
-            wanted = _wanted(reading, Act.RELEASE_MANY, _target(jobs), operator)
+            wanted = wanted_here(reading, Act.RELEASE_MANY, _target(jobs), operator)
         verdict = verdict_on(reading, wanted, grant_id)
     authority = str(verdict.code) if isinstance(verdict, Rejected) else GO
     if authority == Reject.MISSING and wanted.environment == DEV:
@@ -241,10 +241,6 @@ def _ids(jobs: Iterable[Job]) -> tuple[int, ...]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Both
-
-
-def _wanted(reading: Reading, act: Act, target: str, operator: str) -> Wanted:
-    return Wanted(act=act, target=target, environment=environment_of(reading), executor=operator)
 
 
 def _would_move(reading: Reading, job: Job, operator: str) -> bool:

@@ -30,7 +30,7 @@ from holdfast.core.errors import (
 from holdfast.core.governed import Switch
 from holdfast.core.machines import JobState
 from holdfast.governance.acts import RACES_MAX, actor_and_reason, retry_races
-from holdfast.governance.approval import environment_of
+from holdfast.governance.approval import environment_of, wanted_here
 from holdfast.governance.grants import authorise
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def resume_queue(store: Store[Any], queue: str, *, actor: str, reason: str, gran
         if queue not in transaction.queues.paused():
             return False
         if environment_of(transaction) != DEV:
-            wanted = Wanted(
-                act=Act.LIFT, target=PAUSE_TARGET + queue, environment=environment_of(transaction), executor=who
-            )
+            wanted = wanted_here(transaction, Act.LIFT, PAUSE_TARGET + queue, who)
             authorise(transaction, wanted, grant_id=grant_id, reason=why)
         transaction.queues.resume(queue, actor=who, reason=why)
         return True
@@ -120,7 +118,7 @@ def resume_queue(store: Store[Any], queue: str, *, actor: str, reason: str, gran
 
 def lift_act(reading: Reading, name: str, actor: str) -> Wanted:
     """Return the act that a grant to lift a switch must permit."""
-    return Wanted(act=Act.LIFT, target=TARGET + name, environment=environment_of(reading), executor=actor)
+    return wanted_here(reading, Act.LIFT, TARGET + name, actor)
 
 
 def _off(reading: Reading, name: str) -> Switch:
