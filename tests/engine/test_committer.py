@@ -24,7 +24,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt
-from holdfast.engine import at_once, committer
+from holdfast.engine import at_once, committer, isolation
 from holdfast.engine.committer import Committer
 from holdfast.engine.tasks import CallTask, ClaimTask, EndTask, SubmitTask, Task
 from holdfast.engine.world import Crash, World, nothing
@@ -374,6 +374,37 @@ def test_a_leader_that_has_left_is_replaced(watched: Watched, monkeypatch: pytes
     submitted.join(20)
     assert not submitted.is_alive()
     assert len(watched.jobs()) == 1
+
+
+@pytest.mark.attack("faults")
+def test_a_caller_whose_leader_left_without_an_answer_gets_one_while_others_lead(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    another = committer._Batch([])  # of a caller that leads for long
+    rescue = threading.Timer(10, another.here.release)
+    groups: list[str] = []
+
+    def reach(point: str) -> None:
+        watched.gate.reach(point)
+        groups.append(point)
+        if groups.count("during_submit") == 2:  # the one that leads those who have gathered
+            raise Crash(point)
+
+    def interrupted(_tasks: object) -> None:
+        monkeypatch.undo()
+        another.here.acquire()
+        watched.committer._leader = another
+        rescue.start()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(isolation, "answer_unknown", interrupted)
+    watched.committer.world = msgspec.structs.replace(watched.committer.world, reach=reach)
+    answers = watched.gather(*[lambda: watched.ledger.submit(NOOP)] * 3)
+    assert another.here.locked()  # it still leads
+    rescue.cancel()
+    another.here.release()
+    assert sorted(type(answer).__name__ for answer in answers) == ["CommitUnknownError"] * 2 + ["KeyboardInterrupt"]
+    assert watched.ledger.submit(NOOP).is_new
 
 
 def test_no_job_sees_another_half_done(watched: Watched, database: Database) -> None:

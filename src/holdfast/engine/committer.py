@@ -43,13 +43,19 @@ class _Batch:
         self.woken = threading.Lock()
         self.woken.acquire()
         self.here = threading.Lock()  # held by `with` while its caller is in `perform`, however that ends
-        self.taken = self.done = False
+        self.done = False
+        self.taken: threading.Lock | None = None  # `here` of another caller, which leads and has taken it
         self.following: _Batch | None = None  # of the same group: its caller is woken by this one
 
     @property
     def waits(self) -> bool:
         """Whether no leader has taken it, and its caller has not left."""
-        return self.here.locked() and not self.taken and not self.done
+        return self.here.locked() and self.taken is None and not self.done
+
+    @property
+    def left(self) -> bool:
+        """Whether its leader has left without an answer."""
+        return self.taken is not None and not self.taken.locked() and not self.done
 
 
 class Committer:
@@ -73,7 +79,10 @@ class Committer:
                 self._waiting.append(batch)
             try:
                 while not batch.done:
-                    if self._leads(batch):
+                    if batch.left:
+                        _answer_unknown(batch.tasks)
+                        batch.done = True
+                    elif self._leads(batch):
                         self._lead(batch)
                     else:
                         batch.woken.acquire(timeout=LOST_S)
@@ -83,7 +92,7 @@ class Committer:
 
     def _leads(self, batch: _Batch) -> bool:
         with self._lock:
-            if self._leader is None or not self._leader.here.locked():
+            if batch.taken is None and (self._leader is None or not self._leader.here.locked()):
                 self._leader = batch
             return self._leader is batch
 
@@ -91,19 +100,16 @@ class Committer:
         batches = [own]
         lost = True  # until each is answered
         try:
-            if not own.taken:  # else a leader that has left had taken it
-                with self._lock:
-                    batches += [batch for batch in self._waiting if batch.waits and batch is not own]
-                    for batch in batches:
-                        batch.taken = True
-                    self._waiting.clear()
-                self._run([task for batch in batches for task in batch.tasks])
-                lost = False
+            with self._lock:
+                batches += [batch for batch in self._waiting if batch.waits and batch is not own]
+                for batch in batches[1:]:
+                    batch.taken = own.here
+                self._waiting.clear()
+            self._run([task for batch in batches for task in batch.tasks])
+            lost = False
         finally:
             if lost:
-                from holdfast.engine.isolation import answer_unknown  # noqa: PLC0415 - the thread is being stopped
-
-                answer_unknown([task for batch in batches for task in batch.tasks])
+                _answer_unknown([task for batch in batches for task in batch.tasks])
             # Each caller wakes the next one: if all woke at once, they would only wait for each other's GIL.
             for batch, following in zip(batches, [*batches[1:], None], strict=True):
                 batch.following, batch.done = following, True
@@ -170,6 +176,12 @@ class Committer:
         if self.world.reach is not nothing:
             for point in dict.fromkeys(points[when] for task in tasks if (points := task.points) is not None):
                 self.world.reach(point)
+
+
+def _answer_unknown(tasks: Sequence[Task[Any]]) -> None:
+    from holdfast.engine.isolation import answer_unknown  # noqa: PLC0415 - a thread is being stopped
+
+    answer_unknown(tasks)
 
 
 def write_sets(tasks: Sequence[Task[Any]], transaction: Transaction, written: Written) -> None:
