@@ -55,8 +55,13 @@ def run_beside_others(ledger: Ledger, *statements: str) -> tuple[Receipt[Any], l
         ("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(30)",),
         ("SELECT currval('holdless')",),
         ("INSERT INTO things SELECT lost_connection()",),
+        ("SELECT never_prepared()",),
+        ("SELECT prepared_twice()",),
     ],
-    ids=["statement_timeout", "own_backend", "own_backend_and_more", "cancel", "prerequisite", "pretended_outage"],
+    ids=[
+        *("statement_timeout", "own_backend", "own_backend_and_more", "cancel", "prerequisite", "pretended_outage"),
+        *("never_prepared", "prepared_twice"),
+    ],
 )
 def test_an_effect_that_fails_in_the_manner_of_an_outage_fails_its_own_job(
     pg_ledger: Ledger, statements: tuple[str, ...]
@@ -67,6 +72,11 @@ def test_an_effect_that_fails_in_the_manner_of_an_outage_fails_its_own_job(
         "CREATE FUNCTION lost_connection() RETURNS text LANGUAGE plpgsql AS"
         " $$ BEGIN RAISE EXCEPTION 'as if lost' USING ERRCODE = '08006'; END $$"
     )
+    for name, text in (
+        ("never_prepared", "EXECUTE 'EXECUTE never'"),
+        ("prepared_twice", "EXECUTE 'PREPARE a AS SELECT 1'; EXECUTE 'PREPARE a AS SELECT 1'"),
+    ):
+        database.run(f"CREATE FUNCTION {name}() RETURNS void LANGUAGE plpgsql AS $$ BEGIN {text}; END $$")
     database.close()
     bad, others = run_beside_others(pg_ledger, *statements)
     assert (bad.state, bad.error_code) == (JobState.FAILED, "effect_failed")

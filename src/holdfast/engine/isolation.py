@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -29,7 +29,7 @@ from holdfast.store.requests import Effect
 
 logger = logging.getLogger("holdfast")
 
-LOSSES_MAX = 3  # after so many lost connections an effect that was written alone is the cause
+LOSSES_MAX = 3  # after so many lost connections or sessions an effect that was written alone is the cause
 Write = Callable[[Sequence[Task[Any]], Callable[[Transaction, Written], None]], StoreError | None]
 
 
@@ -158,12 +158,12 @@ class Isolation:
                 if from_signal_handler(error):
                     raise
                 if isinstance(task, EndTask) and task.effects and _connection_lost(error):
-                    # By a restart of the server, or by the effects: a restart does not happen again and again.
+                    # By a restart, a pooler, or the effects: the first two do not happen again and again.
                     task.losses += 1
                     if task.losses < LOSSES_MAX:
                         continue
                     job_id, n = task.attempt.job.job_id, task.losses
-                    message = f"the connection was lost {n} times while the effects of job {job_id} were written alone"
+                    message = f"lost {n} times while the effects of job {job_id} were written alone: {error.message}"
                     task.failed(EffectError(message, context={"losses": n, "job_id": job_id}))
                     return None
                 if isinstance(task, EndTask) and hurried and _waited(error):
@@ -216,7 +216,7 @@ def _waited(error: Exception | None) -> bool:
     return isinstance(error, EffectError) and bool(error.context.get("waited"))
 
 
-def _connection_lost(error: Exception) -> bool:
+def _connection_lost(error: Exception) -> TypeGuard[StoreUnavailableError]:
     return isinstance(error, StoreUnavailableError) and bool(error.context.get("connection_lost"))
 
 

@@ -59,8 +59,9 @@ def page() -> str:
         "  are written; the attempt is not charged.",
         "",
         "A connection that is lost while the effects of one job are written alone, three times, is the fault of these",
-        "effects: the job fails with `effect_failed`. A code that ends a connection, raised while the connection is",
-        "still open, was raised by a function of the effect: it is the effect's fault too.",
+        "effects: the job fails with `effect_failed`; so is a prepared statement that is missing or exists already.",
+        "A code that ends a connection, raised while the connection is still open, was raised by a function of the",
+        "effect: it is the effect's fault too.",
     ]
     for heading, key, table, default in (
         ("PostgreSQL", "SQLSTATE", sqlstates.TABLE, sqlstates.OTHER),

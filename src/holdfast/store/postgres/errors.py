@@ -25,7 +25,9 @@ from holdfast.store.postgres.sqlstates import OTHER, TABLE
 _REFUSALS = {str(refusal) for refusal in Refusal}
 _SCHEMA_MISSING = "3F000"
 _WAITED = frozenset({"40P01", "55P03", "57014"})  # deadlock, lock timeout, statement timeout
-LOST = "connection_lost"  # in the context of an error
+# A prepared statement is missing, or exists already: of the driver once, of a function of the user again and again.
+_OF_SESSION = ("26", "42P05")
+LOST = "connection_lost"  # in the context of an error: its connection, or what the driver knew of the session
 
 
 def translated(error: psycopg.Error, *, url: str, schema: str) -> HoldfastError:
@@ -57,7 +59,10 @@ def of_effect(error: psycopg.Error, connection: Any, statement: str, *, url: str
     """Return the error of Holdfast for an error of the driver in an effect: the effect's fault, or the database's."""
     state = error.sqlstate or ""
     if connection.closed or (meaning(state).in_effect is Fault.DATABASE and not _ends_connection(state)):
-        return translated(error, url=url, schema=schema)
+        unsent = translated(error, url=url, schema=schema)
+        if state.startswith(_OF_SESSION):
+            unsent.context[LOST] = True
+        return unsent
     context: dict[str, object] = {"sqlstate": state, "statement": statement[:80]}
     if state in _WAITED:
         context["waited"] = True
