@@ -34,11 +34,13 @@ LEFT = {
     "temporary_table": "SELECT run('CREATE TEMP TABLE things (n int)')",
     "cursor": "SELECT run('DECLARE kept CURSOR WITH HOLD FOR SELECT 1')",
     "advisory_lock": "SELECT pg_advisory_lock(4711)",
+    "prepared_statement": "SELECT run('PREPARE insert_job AS SELECT 1')",
 }
 OF_SESSION = (
     "SELECT (SELECT count(*) FROM pg_listening_channels()), pg_my_temp_schema() <> 0 AND EXISTS"
     " (SELECT FROM pg_class WHERE relnamespace = pg_my_temp_schema()),"
     " (SELECT count(*) FROM pg_cursors WHERE is_holdable),"
+    " (SELECT count(*) FROM pg_prepared_statements WHERE from_sql),"
     " (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),"
     " current_setting('session_replication_role')"
 )

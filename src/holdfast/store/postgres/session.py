@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import psycopg
 from psycopg import IsolationLevel
@@ -24,6 +24,9 @@ from psycopg.pq import TransactionStatus
 from holdfast.core.errors import ConfigurationError
 from holdfast.store.configuration import configuration
 from holdfast.store.watch import Watch
+
+if TYPE_CHECKING:
+    from holdfast.store.postgres.connection import LedgerConnection
 
 logger = logging.getLogger("holdfast")
 
@@ -154,24 +157,32 @@ def set_in_transaction(connection: psycopg.Connection[tuple[Any, ...]], schema: 
     connection.execute(_SET, _needs(connection, schema, lock_s, local=True))
 
 
-# What an effect may leave behind: settings, a role, LISTEN, cursors, temporary tables, locks.
+# What an effect may leave behind: settings, a role, LISTEN, cursors, temporary tables, locks, prepared statements.
 UNLOCK = "SELECT pg_catalog.pg_advisory_unlock_all()"
 _FORGET = f"RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; UNLISTEN *; CLOSE ALL; DISCARD TEMP; {UNLOCK}"
+_PREPARED = "EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE from_sql)"  # the driver's are not from SQL
+_DEALLOCATE = (
+    "DO $$ DECLARE found text; BEGIN"
+    " FOR found IN SELECT name FROM pg_catalog.pg_prepared_statements WHERE from_sql LOOP"
+    " EXECUTE pg_catalog.format('DEALLOCATE %I', found); END LOOP; END $$"
+)
 
 
-def reset_after_effects(
-    connection: psycopg.Connection[tuple[Any, ...]], schema: str, lock_s: float, *, local: bool
-) -> bool:
-    """Undo what effects have changed in their session, in one round trip; return whether writing is still possible.
+def reset_after_effects(connection: LedgerConnection, schema: str, lock_s: float, *, local: bool) -> bool:
+    """Undo what effects have changed in their session; return whether writing is still possible.
 
-    It comes before COMMIT: an effect must not make its own commit less durable.
+    It is one round trip, two if they prepared statements. It comes before COMMIT: an effect must not make its own
+    commit less durable.
     """
     needed = _needs(connection, schema, lock_s, local=local)
     cursor = psycopg.ClientCursor(connection)
-    cursor.execute(f"{_FORGET}; {_SET}, pg_catalog.current_setting('transaction_read_only')", needed)
+    cursor.execute(f"{_FORGET}; {_SET}, {_PREPARED}, pg_catalog.current_setting('transaction_read_only')", needed)
     while cursor.nextset():
         continue
     row = cursor.fetchone()
+    if row is not None and row[-2]:
+        cursor.execute(_DEALLOCATE)
+        connection.forget()  # one may have had the name of a statement of the ledger
     return row is not None and row[-1] == "off"
 
 
