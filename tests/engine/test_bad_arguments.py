@@ -117,6 +117,14 @@ def each(names: str, call: Callable[[str, Any], Any]) -> Iterator[tuple[str, Cal
         yield name, partial(call, name)
 
 
+def printable(error: HoldfastError) -> bool:
+    try:
+        json.dumps(error.as_dict())
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 class Target:
     """A ledger with two operations, and everything that can be called with one wrong argument."""
 
@@ -196,9 +204,13 @@ class Target:
         yield "get", self.ledger.operations.get
         yield "get version", lambda value: self.ledger.operations.get("plain", value)
         yield "versions", self.ledger.operations.versions
-        settings = "version max_attempts lease_s timeout_s retry"
+        settings = "version max_attempts lease_s timeout_s retry queue classify unique deadline_s limit limit_key"
         yield from each(settings, lambda name, value: Operation(lambda _run: None, name="a", **{name: value}))
         yield from each(" ".join(RetryPolicy.__struct_fields__), lambda name, value: RetryPolicy(**{name: value}))
+        yield "schedule", lambda value: Ledger("x.db").schedule(value)(self.plain)
+        settings = "name arguments tz missed overlap queue"
+        yield from each(settings, lambda name, value: Ledger("x.db").schedule("@daily", **{name: value})(self.plain))
+        yield "subscribe", self.ledger.subscribe
         yield "Snooze", Snooze
         yield "RetryAfter", RetryAfter
 
@@ -260,7 +272,8 @@ def test_no_wrong_argument_gets_a_bare_exception(
                 try:
                     call(make())
                 except HoldfastError as error:
-                    json.dumps(error.as_dict())
+                    if not printable(error):
+                        bare.append((name, kind, "an error that cannot be printed as JSON"))
                     if not (error.code and error.hint):
                         bare.append((name, kind, "an error without a code or a next step"))
                 except Exception as error:  # noqa: BLE001 - that is what is looked for
@@ -300,6 +313,31 @@ def test_a_setting_of_an_operation_that_does_not_exist_is_refused_with_the_neare
         with pytest.raises(InputError) as caught:
             operation(name="own", **dict[str, Any]({name: 5}))(lambda run: None)
         assert caught.value.context == {"argument": name, "nearest": near}
+
+
+@pytest.mark.parametrize(
+    "call", [lambda ledger: ledger.run_until_idle(queues="default"), partial(Worker, queues="default")]
+)
+def test_a_text_is_not_a_list_of_queues(ledger: Ledger, call: Callable[..., object]) -> None:
+    with pytest.raises(InputError) as caught:
+        call(ledger)
+    assert caught.value.context == {"argument": "queues", "given": "str"}
+
+
+def test_a_subscriber_is_a_function(ledger: Ledger) -> None:
+    for subscribe in (ledger.subscribe, ledger.subscribe_to_violations):
+        with pytest.raises(InputError) as caught:
+            subscribe("print")  # type: ignore[arg-type]  # that is the mistake
+        assert caught.value.context == {"argument": "subscriber", "given": "str"}
+
+
+@pytest.mark.parametrize(
+    "setting, value", [("name", 5), ("arguments", [1]), ("tz", None), ("missed", [1]), ("overlap", 1), ("queue", b"q")]
+)
+def test_a_wrong_setting_of_a_schedule_is_named(setting: str, value: object) -> None:
+    with pytest.raises(InputError) as caught:
+        Ledger("never-opened.db").schedule("@daily", **{setting: value})  # type: ignore[arg-type]  # the same
+    assert caught.value.context == {"argument": setting, "given": type(value).__name__}
 
 
 @pytest.mark.parametrize("make", [cyclic_list, cyclic_dict, deep])

@@ -108,6 +108,7 @@ def refused(url: str, opener: Opener, kind: type[HoldfastError], exit_code: int)
         "mysql:work",
         "me:secret-word@localhost/work",
         ":memory:",
+        "sqlite:///:memory:",
         "a\nb.db",
         "\ud800.db",
         "http://user:secret-word\u2100@host/db",

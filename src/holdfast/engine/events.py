@@ -146,6 +146,10 @@ class Bus:
 
     def subscribe(self, subscriber: Callable[[Event], None], kind: type[Event]) -> Subscription:
         """Call a subscriber with every event of a kind from now on."""
+        if not callable(subscriber):
+            from holdfast.core.arguments import refuse  # noqa: PLC0415 - only for an error
+
+            refuse("subscriber", subscriber, "a function")
         subscription = Subscription(subscriber, kind, self._forget)
         self._subscriptions = (*self._subscriptions, subscription)
         return subscription

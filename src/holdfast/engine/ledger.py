@@ -279,6 +279,8 @@ class Ledger:
         """
         from holdfast.engine.worker.worker import Worker  # noqa: PLC0415 - a worker imports its ledger
 
+        if isinstance(queues, str):
+            raise TypeError("queues is one text")  # each letter would be a queue
         attempts = 0
         worked_on: set[str] = set()
         while not worked_on.issuperset(found := queues or self.queues()):  # again, if work has led to other queues

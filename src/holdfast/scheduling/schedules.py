@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 
+from holdfast.core.arguments import refuse_unfit
 from holdfast.core.digest import Json, payload_text
 from holdfast.core.errors import RecordNotFoundError, ScheduleInvalidError
 from holdfast.core.governed import Setting
+from holdfast.core.guarded import guarded
 from holdfast.core.records import time_text
 from holdfast.engine.operations import Call, Operation
 from holdfast.scheduling.times import TickTimes, tick_times
@@ -165,6 +167,7 @@ def get(reading: Reading, name: str) -> Scheduled:
     return _scheduled(setting)
 
 
+@guarded
 def declare(
     ledger: Ledger,
     when: str,
@@ -178,6 +181,9 @@ def declare(
     priority: int | None = None,
 ) -> Callable[[Operation[P, R]], Operation[P, R]]:
     """Return a decorator that schedules an operation; see `Ledger.schedule`."""
+    given = {"name": name, "arguments": arguments, "tz": tz, "missed": missed, "overlap": overlap, "queue": queue}
+    for argument, value in given.items():
+        refuse_unfit(argument, value, declare.__annotations__[argument])
     tick_times(when, tz)  # an error belongs to the line that has it
     policies = {"missed": policy(Missed, missed), "overlap": policy(Overlap, overlap)}
 
@@ -227,7 +233,7 @@ def policy(kind: type[Missed | Overlap], value: str) -> Any:
     except ValueError:
         words = ", ".join(kind)
         raise ScheduleInvalidError(
-            f"{kind.__name__.lower()} is {value!r}.", next_step=f"Use one of {words}.", context={"value": value}
+            f"{kind.__name__.lower()} is {value!r}.", next_step=f"Use one of {words}.", context={"value": str(value)}
         ) from None
 
 

@@ -78,7 +78,7 @@ def _split(url: str) -> tuple[str, str]:
         path = unquote(parts.path[1:])
         if parts.netloc or not path or "\0" in path:
             raise BadUrlError("a SQLite URL must be sqlite:///relative/path or sqlite:////absolute/path")
-        return "sqlite", path
+        return "sqlite", _on_disk(path)
     if not re.fullmatch(r"[a-z][a-z0-9+.-]{0,30}", parts.scheme):
         raise BadUrlError("the URL of the ledger names no database; use sqlite or postgresql")
     raise BadUrlError(f"unknown database {parts.scheme!r}; use sqlite or postgresql", context={"scheme": parts.scheme})
@@ -101,6 +101,10 @@ def _path(text: str) -> str:
         raise BadUrlError("this is a connection string of PostgreSQL, not a file name", next_step=_SERVER_STEP)
     if _ADDRESS.match(text) is not None and not os.path.lexists(text):
         raise BadUrlError("this looks like user:password@host, not like a file name", next_step=_SERVER_STEP)
-    if text == ":memory:":
+    return _on_disk(text)
+
+
+def _on_disk(path: str) -> str:
+    if path == ":memory:":
         raise BadUrlError("a ledger in memory would lose its jobs; Holdfast stores them in a file")
-    return text
+    return path

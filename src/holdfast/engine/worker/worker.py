@@ -71,6 +71,8 @@ class Worker:
         periods: Periods | None = None,
         duties: Sequence[Duty] = (),
     ) -> None:
+        if isinstance(queues, str):
+            raise TypeError("queues is one text")  # each letter would be a queue
         known = (isinstance(executor, Executor) or executor.isalpha()) and "".join(queues)
         if not (known and concurrency >= 1 and batch_max >= 1 and poll_s > 0 and drain_s >= 0):
             raise InputError("queues must not be empty; concurrency, batch_max, poll_s and drain_s must be above 0")
