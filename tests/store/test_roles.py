@@ -23,7 +23,9 @@ from holdfast.governance import switches
 from holdfast.governance.grants import request
 from holdfast.governance.quarantine import QuarantineFilters, add
 from holdfast.governance.release_runs import request_release, run_release
-from holdfast.store import Submission, open_store
+from holdfast.store import Submission, connect, open_store
+from holdfast.store.migrations import migrate
+from holdfast.store.postgres.partitions import add_partition
 from tests.enforcement.raw import DOOR
 from tests.governance.granting import approve_in_prod
 from tests.support.ledgers import new_store
@@ -48,6 +50,7 @@ class Roles:
                 admin.execute(self._sql)
             for role in ROLES:
                 admin.execute(f"CREATE ROLE {self.login(role)} LOGIN IN ROLE {role}_{self._token}")
+            admin.execute(f"ALTER ROLE {self.login('owner')} SET role TO owner_{self._token}")
 
     def login(self, role: str) -> str:
         return f"login_{role}_{self._token}"
@@ -182,3 +185,24 @@ def test_an_auditor_reads_checks_and_verifies_and_writes_nothing(server: Roles) 
     moves = ("UPDATE holdfast_jobs SET priority = 1", "SELECT nextval('holdfast_journal_seq')")
     every = (*NEVER, *GOVERNANCE, *WORK, *moves)
     assert refusals(server.of("auditor"), *every) == [DENIED] * len(every)
+
+
+def test_an_owner_migrates_seals_checks_and_adds_partitions_of_a_ledger_that_another_role_made(server: Roles) -> None:
+    url = server.of("owner")
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute("DROP TRIGGER holdfast_jobs_moved ON holdfast_jobs")
+        owner.execute("SELECT setval('holdfast_journal_seq', 15000000)")
+    with connect(url) as store:
+        assert migrate(store) == ()
+    with Ledger(server.of("application")) as ledger:
+        ledger.submit("noop", {})
+        assert ledger.run_until_idle() == 1
+    with open_store(url) as store:
+        seal(store)
+        with store.transaction() as transaction:
+            assert add_partition(transaction.connection, "public") is not None
+        assert check(store).ok
+        assert verify(store).ok
+    owners = "SELECT DISTINCT tableowner FROM pg_tables WHERE tablename LIKE 'holdfast%'"
+    with psycopg.connect(url) as owner:
+        assert owner.execute(owners).fetchall() == owner.execute("SELECT current_user").fetchall()
