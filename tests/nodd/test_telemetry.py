@@ -321,7 +321,7 @@ def test_an_item_and_provenance_that_cannot_be_made_are_counted_as_failed(
         announce(ledger, GRIB, source)
         ledger.run_until_idle()
     with monkeypatch.context() as patch:
-        patch.setattr(provenance, "records_of", broken)
+        patch.setattr(provenance, "described", broken)
         announce(ledger, GRIB, source, key=GFS.replace("f003", "f004"))
         ledger.run_until_idle()
     counts = scope.counts()

@@ -297,7 +297,7 @@ class IngestAttempt:
         return self._settings.datasets[self._unit.dataset]
 
     def _require_current(self) -> None:
-        with self._ledger.store.reading() as reading:
+        with self._ledger.store.glance() as reading:
             item_id = stac.item_id(self._unit)
             rows = run_statement(reading, "unit_now", wal_id=self._unit.wal_id, item_id=item_id)
             follower, content = rows[0][:2]

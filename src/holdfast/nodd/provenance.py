@@ -9,7 +9,7 @@ is not recorded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -33,6 +33,8 @@ UNIDENTIFIED, INVALID, NOT_EMITTED = "prov_source_unidentified", "prov_invalid",
 CHECKS = ("source", "prov", "openlineage")
 NAME = re.compile(rf"(?:{'|'.join(PREFIXES)}):[A-Za-z0-9._-]+")
 NODES = ("entity", "activity", "agent")
+
+Statement = dict[str, Any]  # PROV: {kind: {name: attributes}}
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,14 +69,13 @@ def emitted(
 
     The status is failed if the PROV records are not valid, and partial if only the OpenLineage event is not.
     """
-    records = records_of(unit, dataset, verdicts, item, run=run)
-    prov = [record for record in records if record.kind == PROV]
+    statements, event = described(unit, dataset, verdicts, item, run=run)
     found = {
         UNIDENTIFIED: []
         if _is_identified(unit, verdicts)
         else ["the object has no ETag, version or sequencer that identifies its write"],
-        INVALID: list(_prov_problems(prov)),
-        NOT_EMITTED: list(_event_problems([record for record in records if record.kind == OPENLINEAGE])),
+        INVALID: list(_prov_problems(_merged(statements))),
+        NOT_EMITTED: list(_event_problems(event)),
     }
     issues = tuple(issue for issue, problems in found.items() if problems)
     status = OK if not issues else PARTIAL if issues == (NOT_EMITTED,) else FAILED
@@ -82,7 +83,8 @@ def emitted(
     verdict = OperatorVerdict(
         operator=Operator.PROVENANCE, status=status, issues=issues, checks_run=CHECKS, data=detail
     )
-    return verdict, {OK: records, PARTIAL: prov, FAILED: []}[status]
+    made = {OK: (statements, event), PARTIAL: (statements, None)}.get(status)
+    return verdict, records_of(*made) if made else []
 
 
 def _is_identified(unit: Unit, verdicts: Mapping[Operator, OperatorVerdict]) -> bool:
@@ -90,33 +92,30 @@ def _is_identified(unit: Unit, verdicts: Mapping[Operator, OperatorVerdict]) -> 
     return bool(etag or unit.notice.version_id or unit.notice.sequencer)
 
 
-def _prov_problems(records: Sequence[ProvenanceRecord]) -> Iterator[str]:
-    merged = document(list(records))
-    described = {name for kind in NODES for name in merged.get(kind, {})}
+def _prov_problems(merged: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    named = {name for kind in NODES for name in merged.get(kind, {})}
     for kind, statements in merged.items():
-        for name, ends in statements.items() if kind != "prefix" else ():
+        for name, ends in statements.items():
             if not NAME.fullmatch(name):
                 yield f"{kind} {name!r} is not a qualified name"
             for role, end in ends.items() if kind not in NODES else ():
                 # The item of an earlier generation is described in the records of its own unit.
-                if role != "prov:type" and end not in described and not end.startswith("item:"):
+                if role != "prov:type" and end not in named and not end.startswith("item:"):
                     yield f"{kind} refers to {end!r}, which is not described"
             if "prov:startTime" in ends and not _is_time(ends["prov:startTime"]):
                 yield f"{kind} {name!r} has an invalid start time"
 
 
-def _event_problems(records: Sequence[ProvenanceRecord]) -> Iterator[str]:
-    for record in records:
-        event = msgspec.json.decode(record.content)
-        if not _is_time(event["eventTime"]):
-            yield "the event has no valid time"
-        try:
-            UUID(event["run"]["runId"])
-        except ValueError:
-            yield "the run has no valid id"
-        for thing in (event["job"], *event["inputs"], *event["outputs"]):
-            if not (thing["namespace"] and thing["name"]):
-                yield "a job or a dataset has no name"
+def _event_problems(event: Statement) -> Iterator[str]:
+    if not _is_time(event["eventTime"]):
+        yield "the event has no valid time"
+    try:
+        UUID(event["run"]["runId"])
+    except ValueError:
+        yield "the run has no valid id"
+    for thing in (event["job"], *event["inputs"], *event["outputs"]):
+        if not (thing["namespace"] and thing["name"]):
+            yield "a job or a dataset has no name"
 
 
 def _is_time(text: str) -> bool:
@@ -126,27 +125,32 @@ def _is_time(text: str) -> bool:
         return False
 
 
-def records_of(
+def described(
     unit: Unit,
     dataset: Dataset,
     verdicts: Mapping[Operator, OperatorVerdict],
     item: Mapping[str, Any],
     *,
     run: RunFacts,
-) -> list[ProvenanceRecord]:
+) -> tuple[list[Statement], Statement]:
+    """Return the PROV statements of one ingest, and its OpenLineage event."""
     statements = [*_nodes(unit, dataset, verdicts, item, run), *_edges(unit, item, run), *_of_replay(unit, run)]
+    return statements, _event(unit, dataset, item, run)
+
+
+def records_of(statements: Sequence[Statement], event: Statement | None) -> list[ProvenanceRecord]:
     records = [_record(PROV, statement) for statement in statements]
-    return [*records, _record(OPENLINEAGE, _event(unit, dataset, item, run))]
+    return [*records, _record(OPENLINEAGE, event)] if event is not None else records
 
 
-def _record(kind: str, content: dict[str, Any]) -> ProvenanceRecord:
+def _record(kind: str, content: Statement) -> ProvenanceRecord:
     text = canonical(content)
     return ProvenanceRecord(f"{kind}:{sha256(text)}", kind, text)
 
 
 def _nodes(
     unit: Unit, dataset: Dataset, verdicts: Mapping[Operator, OperatorVerdict], item: Mapping[str, Any], run: RunFacts
-) -> list[dict[str, Any]]:
+) -> list[Statement]:
     integrity = verdicts[Operator.INTEGRITY]
     source = {
         "prov:type": "nodd:Object",
@@ -167,7 +171,7 @@ def _nodes(
     ]
 
 
-def _edges(unit: Unit, item: Mapping[str, Any], run: RunFacts) -> list[dict[str, Any]]:
+def _edges(unit: Unit, item: Mapping[str, Any], run: RunFacts) -> list[Statement]:
     activity, source, made = _activity(unit), _source(unit), _item(unit, item)
     edges = [
         _edge("used", {"prov:activity": activity, "prov:entity": source}),
@@ -188,7 +192,7 @@ def _edges(unit: Unit, item: Mapping[str, Any], run: RunFacts) -> list[dict[str,
     return edges
 
 
-def _of_replay(unit: Unit, run: RunFacts) -> list[dict[str, Any]]:
+def _of_replay(unit: Unit, run: RunFacts) -> list[Statement]:
     """Return the statements that a replay adds: its own activity, linked to the unit's activity."""
     if run.replay is None:
         return []
@@ -216,11 +220,11 @@ def _replay_name(run: RunFacts) -> str:
     return f"{kind}-{run.job_id}-{run.attempt}"
 
 
-def _statement(kind: str, name: str, attributes: dict[str, Any]) -> dict[str, Any]:
+def _statement(kind: str, name: str, attributes: dict[str, Any]) -> Statement:
     return {kind: {name: {key: value for key, value in attributes.items() if value is not None}}}
 
 
-def _edge(kind: str, ends: dict[str, str]) -> dict[str, Any]:
+def _edge(kind: str, ends: dict[str, str]) -> Statement:
     # The id of an edge is computed from its ends, so the same edge is stored once.
     return {kind: {f"nodd:{kind}-{uuid5(NAMESPACE, canonical(ends))}": ends}}
 
@@ -237,7 +241,7 @@ def _item(unit: Unit, item: Mapping[str, Any]) -> str:
     return f"item:{item['id']}-{unit.generation}"
 
 
-def _event(unit: Unit, dataset: Dataset, item: Mapping[str, Any], run: RunFacts) -> dict[str, Any]:
+def _event(unit: Unit, dataset: Dataset, item: Mapping[str, Any], run: RunFacts) -> Statement:
     """Return the OpenLineage event of the ingest: one run per unit and one per replay, for any number of attempts."""
     facets: dict[str, Any] = {}
     first = run_id = str(uuid5(NAMESPACE, f"run|{unit.wal_id}"))
@@ -264,9 +268,15 @@ def _event(unit: Unit, dataset: Dataset, item: Mapping[str, Any], run: RunFacts)
 
 
 def document(records: list[ProvenanceRecord]) -> dict[str, Any]:
-    merged: dict[str, Any] = {"prefix": dict(PREFIXES)}
-    for record in records:
-        if record.kind == PROV:
-            for kind, statements in msgspec.json.decode(record.content).items():
-                merged.setdefault(kind, {}).update(statements)
+    """Return the PROV document of some records."""
+    statements = [msgspec.json.decode(record.content) for record in records if record.kind == PROV]
+    return {"prefix": dict(PREFIXES), **_merged(statements)}
+
+
+def _merged(statements: Iterable[Statement]) -> dict[str, dict[str, Any]]:
+    """Return statements by kind and name."""
+    merged: dict[str, dict[str, Any]] = {}
+    for statement in statements:
+        for kind, named in statement.items():
+            merged.setdefault(kind, {}).update(named)
     return merged

@@ -30,17 +30,15 @@ def problems(item: Mapping[str, Any]) -> list[str]:
 
 def collection_problems(collection: Mapping[str, Any]) -> list[str]:
     """Return up to 10 errors of a collection by the schema of STAC; none if it is valid."""
-    return [_problem(error) for error in islice(_core("collection").iter_errors(collection), PROBLEMS_MAX)]
+    return [_problem(error) for error in islice(_validator("collection").iter_errors(collection), PROBLEMS_MAX)]
 
 
 def errors(item: Mapping[str, Any]) -> Iterator[ValidationError]:
     """Yield the errors of an item as the validator reports them."""
-    yield from _core("item").iter_errors(item)
     found = item.get("stac_extensions")
     named = found if isinstance(found, list) else []
-    for name, url in EXTENSIONS.items():
-        if url in named:
-            yield from _extension(name).iter_errors(item)
+    validator = _validator("item", tuple(name for name, url in EXTENSIONS.items() if url in named))
+    yield from validator.iter_errors(item)
 
 
 def _problem(error: ValidationError) -> str:
@@ -79,16 +77,12 @@ def extension_schemas() -> dict[str, Any]:
 
 
 @cache
-def _extension(name: str) -> Validator:
-    made: Validator = _validators().Draft7Validator(extension_schemas()[name], validate_formats=True)
-    return made
-
-
-@cache
-def _core(kind: str) -> Validator:
+def _validator(kind: str, extensions: tuple[str, ...] = ()) -> Validator:
+    """Return one validator of STAC and extensions together: each validator converts the whole item."""
     rs = _validators()
     registry = rs.Registry(list(schemas().items()), draft=rs.Draft7)
-    made: Validator = rs.Draft7Validator(schemas()[core_url(kind)], registry=registry, validate_formats=True)
+    schema = {"allOf": [{"$ref": core_url(kind)}, *(extension_schemas()[name] for name in extensions)]}
+    made: Validator = rs.Draft7Validator(schema, registry=registry, validate_formats=True)
     return made
 
 

@@ -102,7 +102,8 @@ def _sections(read: Read, at: int, end: int) -> dict[int, bytes]:
         if not (5 <= length <= end - at and 1 <= number <= 7) or (wanted and length > SECTION_BYTES_MAX):
             raise Damaged("bad_section", f"section {number} at byte {at} has {length} bytes")
         if wanted and number not in found:
-            found[number] = exactly(read, at, length, f"section {number}")
+            held = buffer[at - based : at - based + length]
+            found[number] = held if len(held) == length else exactly(read, at, length, f"section {number}")
         at += length
     return found
 

@@ -10,6 +10,7 @@ import math
 import re
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -49,6 +50,7 @@ def signed(raw: int) -> int:
     return -(raw & 0x7FFFFFFF) if raw & 0x80000000 else raw
 
 
+@lru_cache(maxsize=256)  # the files of a dataset have few grids, and PROJ takes milliseconds for the edges of one
 def grid(section: bytes) -> Grid:
     """Return the grid that a grid section describes; raise struct.error or IndexError if the section is too short."""
     (template,) = struct.unpack(">H", section[12:14])
