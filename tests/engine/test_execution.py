@@ -97,6 +97,31 @@ def test_an_effect_that_can_not_be_applied_fails_the_attempt(ledger: Ledger, thi
     assert things() == []
 
 
+@pytest.mark.parametrize("after", ["INSERT INTO nowhere VALUES (1)", "INSERT INTO things (name) VALUES (NULL)"])
+def test_the_first_of_several_effects_that_can_not_be_applied_is_named(
+    ledger: Ledger, things: Callable[[], list[str]], after: str
+) -> None:
+    refused: list[EffectError] = []
+
+    def again(error: EffectError) -> None:
+        refused.append(error)
+        raise error
+
+    @ledger.operation("stage", retry=RetryPolicy(strategy=Strategy.IMMEDIATE, max_attempts=1))
+    def stage(run: Execution) -> None:
+        run.if_refused(again)
+        run.effect(INSERT, {"name": "before"}, rows=1)
+        run.effect("DELETE FROM things WHERE name = 'nothing'", rows=1)
+        run.effect(after)
+        run.effect(INSERT, {"name": "after"}, rows=1)
+
+    receipt = ledger.submit(stage.call())
+    assert drain(ledger) == 1
+    assert [error.context["statement"] for error in refused] == ["DELETE FROM things WHERE name = 'nothing'"]
+    assert ended(ledger.job(receipt.job_id)) == ("failed", 1, 0, "effect_failed", None)
+    assert things() == []
+
+
 @pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "sql",
