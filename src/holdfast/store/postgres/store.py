@@ -148,7 +148,7 @@ class PostgresStore(PostgresSchema):
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
             # These statements name only tables and columns that the migrations made.
             raise StoreDamagedError(first_line(error), context={"sqlstate": error.sqlstate}) from error
-        return cursor.fetchall() if cursor.description else []
+        return _rows(cursor)
 
     def run_committed(self, connection: LedgerConnection, name: str, params: Params) -> list[tuple[Any, ...]]:
         """Run a named statement that commits itself, and return its rows."""
@@ -193,13 +193,14 @@ class PostgresStore(PostgresSchema):
 
     def execute(self, connection: Any, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         cursor = connection.execute(sql, tuple(params) or None)
-        return cursor.fetchall() if cursor.description else []
+        return _rows(cursor)
 
     def named(self, connection: Any, sql: str, params: Params) -> tuple[list[str], list[tuple[Any, ...]]]:
         cursor = connection.cursor(row_factory=tuple_row)
         cursor.execute(pyformat(sql), params)
-        columns = cursor.description or ()
-        return [column.name for column in columns], cursor.fetchall() if columns else []
+        result = cursor.pgresult
+        names = [(result.fname(n) or b"").decode() for n in range(result.nfields)] if result is not None else []
+        return names, _rows(cursor)
 
     def apply(self, connection: Any, effects: Sequence[Effect]) -> None:
         from holdfast.store.postgres.effects import apply  # noqa: PLC0415 - many handlers stage none
@@ -395,6 +396,12 @@ class _Alone(Transaction):
         if name == INSERT_JOB:
             return list(self.store.insert_job(self.connection, params))
         return self.store.run_committed(self.connection, name, params)
+
+
+def _rows(cursor: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement that returns some; `description` would take longer than the statement."""
+    result = cursor.pgresult
+    return cursor.fetchall() if result is not None and result.nfields else []
 
 
 @cache
