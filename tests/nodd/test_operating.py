@@ -268,6 +268,20 @@ def test_a_listing_finds_objects_without_a_notice(store: Store[Any], listed: S3S
     assert states(store) == ["pending"] * 4
 
 
+@pytest.mark.parametrize("page", [1, 500])
+def test_an_index_that_is_listed_is_admitted_with_its_file(
+    store: Store[Any], listed: S3Source, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    monkeypatch.setattr("holdfast.nodd.reconcile.PAGE", page)
+    day, gfs = date(2026, 8, 2), shipped()["gfs"]
+    found = reconcile(store, listed, shipped(), gfs, day, admit_missing=True)
+    assert (found.listed, found.admitted) == (4, 4)
+    with store.reading() as reading:
+        _, rows = reading.query("SELECT sidecar_uri, object_uri, size FROM nodd_sidecars", {})
+    uri = f"s3://{BUCKET}/{OF_A_DAY[0]}"
+    assert rows == [(f"{uri}.idx", uri, len(GRIB))]
+
+
 def test_a_write_whose_notice_was_lost_is_missing_and_is_admitted_as_a_generation(
     store: Store[Any], listed: S3Source
 ) -> None:

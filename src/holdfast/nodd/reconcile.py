@@ -70,15 +70,18 @@ def reconcile(
     for page in _pages(_found(source, datasets, dataset, chosen, counts)):
         if products and not dataset.spec.lists_products:
             page = [notice for notice in page if notice.fields.get("product") in products]  # noqa: PLW2901 - the same page
+        objects = [notice for notice in page if notice.sidecar_of is None]
         with store.reading() as reading:
-            rows = run_statement(reading, "known_objects", rows=encoded([[notice.object_uri] for notice in page]))
+            rows = run_statement(reading, "known_objects", rows=encoded([[notice.object_uri] for notice in objects]))
         known = {uri: (etag, size) for uri, etag, size in rows}
-        missing = [notice for notice in page if not _is_known(notice, known)]
+        missing = [notice for notice in objects if not _is_known(notice, known)]
         changed = sum(notice.object_uri in known for notice in missing)
-        counts += Counter({"known": len(page) - len(missing), "missing": len(missing), "changed": changed})
+        counts += Counter({"known": len(objects) - len(missing), "missing": len(missing), "changed": changed})
         examples += [notice.object_uri for notice in missing][: EXAMPLES - len(examples)]
         if admit_missing and missing:
-            admitted = admit_notices(store, missing, datasets, actor=actor)
+            named = {notice.key for notice in missing}
+            with_sidecars = [notice for notice in page if (notice.sidecar_of or notice.key) in named]
+            admitted = admit_notices(store, with_sidecars, datasets, actor=actor)
             counts["admitted"] += sum(found.fate == "admitted" for found in admitted)
     return ReconcileResult(
         dataset=dataset.name,
@@ -114,7 +117,7 @@ def _found(
                 )
                 if notice is None or notice.dataset != dataset.name:
                     counts["others"] += 1
-                elif notice.sidecar_of is None:
+                else:
                     yield notice
 
 
@@ -131,11 +134,12 @@ def _listed(source: S3Source, bucket: str, prefix: str) -> Iterator[tuple[str, O
 
 
 def _pages(notices: Iterator[Notice]) -> Iterator[list[Notice]]:
+    """Yield notices in pages; a sidecar, which is listed after its object, is in the page of that."""
     page: list[Notice] = []
     for notice in notices:
-        page.append(notice)
-        if len(page) == PAGE:
+        if len(page) >= PAGE and notice.sidecar_of is None:
             yield page
             page = []
+        page.append(notice)
     if page:
         yield page
