@@ -505,6 +505,14 @@ def test_a_drivers_error_never_leaves_the_store(verbs: Verbs) -> None:
     assert verbs.everything() == before
 
 
+def test_parameters_by_name_are_their_values_not_their_names(verbs: Verbs) -> None:
+    named, other = (":a", ":b") if verbs.store.one_writer else ("%(a)s", "%(b)s")
+    with verbs.store.transaction() as transaction:
+        transaction.execute("CREATE TABLE pairs (a integer, b text)")
+        transaction.execute(f"INSERT INTO pairs VALUES ({named}, {other})", {"b": "x", "a": 5})
+        assert transaction.execute("SELECT a, b FROM pairs") == [(5, "x")]
+
+
 def test_a_job_that_does_not_exist(verbs: Verbs) -> None:
     with pytest.raises(JobNotFoundError) as caught:
         verbs.job(12345)

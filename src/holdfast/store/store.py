@@ -208,7 +208,7 @@ class Store(ABC, Generic[Connection]):
         """Run a named statement and return its rows."""
 
     @abstractmethod
-    def execute(self, connection: Any, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def execute(self, connection: Any, sql: str, params: Params | Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one statement given as text, such as one of a migration, and return its rows."""
 
     @abstractmethod

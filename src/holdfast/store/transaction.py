@@ -106,7 +106,7 @@ class Reading:
         """Run a statement of the caller with `:name` parameters; return the names of its columns, and its rows."""
         return self.store.named(self.connection, sql, params)
 
-    def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def execute(self, sql: str, params: Mapping[str, object] | Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement of the caller, with the placeholders of the driver, in this transaction."""
         return self.store.execute(self.connection, sql, params)
 

@@ -191,8 +191,8 @@ class PostgresStore(PostgresSchema):
         [[written]] = session.run("complete_jobs", **params, **arrays(rows))
         return int(written)
 
-    def execute(self, connection: Any, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        cursor = connection.execute(sql, tuple(params) or None)
+    def execute(self, connection: Any, sql: str, params: Params | Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        cursor = connection.execute(sql, params or None)
         return _rows(cursor)
 
     def named(self, connection: Any, sql: str, params: Params) -> tuple[list[str], list[tuple[Any, ...]]]:

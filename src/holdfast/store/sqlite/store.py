@@ -101,9 +101,11 @@ class SqliteStore(Store[sqlite3.Connection]):
         [sql] = self._statements["complete_jobs"]
         return plain_cursor(session.connection).execute(sql, params | {"rows": encoded(rows)}).rowcount
 
-    def execute(self, connection: sqlite3.Connection, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def execute(
+        self, connection: sqlite3.Connection, sql: str, params: Params | Sequence[object] = ()
+    ) -> list[tuple[Any, ...]]:
         try:
-            return plain_cursor(connection).execute(sql, tuple(params)).fetchall()
+            return plain_cursor(connection).execute(sql, params).fetchall()
         except sqlite3.OperationalError as error:
             raise ("holdfast_" in sql and self.schema_damage(error)) or error from None
 
