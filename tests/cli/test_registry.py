@@ -310,6 +310,14 @@ def test_a_request_is_validated_and_observed_and_not_carried_out(empty_url: str,
     assert again.json == valid.json
     unknown = registry(url, "dispatch", "DOT_C1_NOTHING", *how)
     assert (unknown.code, unknown.json["blocker"]) == (3, "REJECT_CONTRACT_UNKNOWN")
+    bad = Path(file).with_name("bad.json")
+    for text in ('{"values": []}', '{"values": 1}', '["values"]', '{"values": [{"operation_code": 1}]}'):
+        bad.write_text(text, encoding="utf-8")
+        wrong = ("--correlation", "r", "--manifest", str(bad), "--root", "DRYRUN-NS:r8", "--json")
+        invalid = registry(url, "dispatch", "DOT_C1_VOCAB_BUILD", "--mode", "DRY_RUN", *wrong)
+        assert (invalid.code, invalid.json["blocker"]) == (3, "REJECT_FIXTURE_INVALID")
+        refused = registry(url, "dispatch", "DOT_C1_VOCAB_BUILD", "--mode", "REAL_RUN", *wrong)
+        assert (refused.code, refused.error_code) == (3, "C1_PROD_REAL_RUN_BLOCKED")
     real = registry(url, "dispatch", "DOT_C1_VOCAB_BUILD", "--mode", "REAL_RUN", *how)
     assert (real.code, real.error_code) == (3, "C1_PROD_REAL_RUN_BLOCKED")
     assert registry(url, "dispatch", "DOT_C1_VOCAB_VERIFY", "--correlation", "r").tells("validated", "True")

@@ -47,6 +47,7 @@ BLOCKED: list[tuple[dict[str, Any], str, str]] = [
     ({"contract": "DOT_C1_NOTHING"}, "correlation", "REJECT_CONTRACT_UNKNOWN"),
     ({"fixture": None}, "tool", "REJECT_FIXTURE_MISSING"),
     ({"fixture": {"values": []}}, "tool", "REJECT_FIXTURE_INVALID"),
+    ({"fixture": {"values": 1}}, "tool", "REJECT_FIXTURE_INVALID"),
     ({"idempotency_root": "release-7"}, "fixture", "REJECT_NAMESPACE_MISSING"),
     ({"idempotency_root": "DRYRUN-NS:"}, "fixture", "REJECT_NAMESPACE_MISSING"),
     ({"contract": "DOT_C1_BAD_INPUT_HARNESS"}, "namespace", "REJECT_ENDPOINT_MISSING"),
@@ -181,3 +182,4 @@ def test_a_collection_with_open_jobs_or_outside_dev_is_not_dismantled(shared: St
     with new_store(sqlite_url, environment="prod", governed=True) as prod, pytest.raises(RegistryError) as refused:
         dismantle(prod, "operations", **REAL)
     assert refused.value.code == "REJECT_PRODUCTION_TARGET"
+    assert "registry retire" in (refused.value.hint or "")  # a collection has no manifest to correct

@@ -13,8 +13,10 @@ from uuid import uuid4
 from holdfast.core.authority import Act, require_words
 from holdfast.core.digest import Json, canonical
 from holdfast.core.environments import DEV
+from holdfast.core.errors import RegistryError
 from holdfast.core.governed import Collection
 from holdfast.core.rollback import RollbackVerdict
+from holdfast.core.spans import counted
 from holdfast.core.vocabulary import RegistryCode, RegistryStatus, ValueName, refusal
 from holdfast.governance.approval import environment_of
 from holdfast.governance.registry.build_proof import target
@@ -72,10 +74,11 @@ def is_dismantled(reading: Reading, known: Collection) -> bool:
 
 def _require_disposable(reading: Reading, collection: str) -> Collection:
     if environment_of(reading) != DEV:
-        raise refusal(
-            RegistryCode.PRODUCTION_TARGET,
-            f"The collection {collection} can be dismantled in a dev ledger only; here, retire its values.",
-            collection=collection,
+        raise RegistryError(
+            f"The collection {collection} can be dismantled in a dev ledger only.",
+            code=RegistryCode.PRODUCTION_TARGET,
+            next_step="Retire its values: `holdfast registry retire --help`.",
+            context={"collection": collection},
         )
     known: Collection | None = reading.registry.collection(collection)
     if known is None:
@@ -85,7 +88,7 @@ def _require_disposable(reading: Reading, collection: str) -> Collection:
         if jobs:
             raise refusal(
                 RegistryCode.ORPHANS_JOBS,
-                f"{ValueName.of(value)} has {jobs} open jobs, which would have no operation.",
+                f"{ValueName.of(value)} has {counted(jobs, 'open job')}, which would have no operation.",
                 value=str(ValueName.of(value)),
                 open_jobs=jobs,
                 verdict=RollbackVerdict.ORPHANS_DEPENDENCY.number,

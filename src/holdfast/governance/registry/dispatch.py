@@ -10,7 +10,7 @@ wanted, and that once for each contract, mode and root.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.core.authority import require_words
 from holdfast.core.digest import Json, canonical
-from holdfast.core.errors import RegistryError
+from holdfast.core.errors import RegistryError, SpecInvalidError
 from holdfast.core.manifest import read_manifest
 from holdfast.core.vocabulary import RegistryCode, refusal
 from holdfast.governance.runs.steps import Mode
@@ -87,7 +87,7 @@ def dispatch(
     actor: str,
     mode: str = Mode.PLAN_ONLY,
     idempotency_root: str = "",
-    fixture: Mapping[str, Json] | None = None,
+    fixture: Json = None,
     write_observation: bool = False,
 ) -> DispatchSummary:
     """Validate a request for a contract, and return what the checks found; with `write_observation` keep the answer.
@@ -148,9 +148,7 @@ def _require_mode(mode: str) -> None:
         raise refusal(RegistryCode.BAD_MODE, f"Unknown mode {mode!r}.", field="mode")
 
 
-def _checks(
-    contract: Contract | None, mode: str, root: str, fixture: Mapping[str, Json] | None
-) -> Iterator[tuple[str, Blocker | None]]:
+def _checks(contract: Contract | None, mode: str, root: str, fixture: Json) -> Iterator[tuple[str, Blocker | None]]:
     """Yield the checks of the contract in their order, each with why it fails."""
     if contract is None:
         yield "contract", Blocker.CONTRACT_UNKNOWN
@@ -173,10 +171,10 @@ def _found(tool: str) -> Callable[..., object] | None:
     return found if callable(found) else None
 
 
-def _invalid(fixture: Mapping[str, Json]) -> Blocker | None:
+def _invalid(fixture: Json) -> Blocker | None:
     try:
-        read_manifest(dict(fixture))
-    except RegistryError:
+        read_manifest(fixture)
+    except (RegistryError, SpecInvalidError):
         return Blocker.FIXTURE_INVALID
     return None
 

@@ -179,11 +179,15 @@ def _count(n: int) -> str:
 
 def load_manifest(path: Path) -> Manifest:
     """Read a manifest: YAML or TOML by the suffix of the file, otherwise JSON."""
+    return read_manifest(load_document(path))
+
+
+def load_document(path: Path) -> Any:
+    """Read a file as `load_manifest` does; what it says is not looked at."""
     if path.suffix.lower() in (".yaml", ".yml"):
-        return read_manifest(load_tree(path))
+        return load_tree(path)
     data = read_file(path, PAYLOAD_BYTES_MAX)
     try:
-        tree = tomllib.loads(data.decode()) if path.suffix.lower() == ".toml" else loads(data)
+        return tomllib.loads(data.decode()) if path.suffix.lower() == ".toml" else loads(data)
     except (InputError, ValueError) as error:
         raise invalid(DOCUMENT, f"cannot be parsed: {error}", file=str(path)) from None
-    return read_manifest(tree)

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.commands.registry.build import load_manifest
+from holdfast.cli.commands.registry.build import load_document
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import REFUSED, GrantId, OperatorWord, ReasonWord, actor, word
 
@@ -38,7 +38,7 @@ def dispatch(
     """
     from holdfast.governance.registry.dispatch import dispatch as dispatched  # noqa: PLC0415 - the engine, on demand
 
-    fixture = None if manifest is None else load_manifest(manifest).text
+    fixture = None if manifest is None else load_document(manifest)
     with location.open() as store:
         summary = dispatched(
             store,
