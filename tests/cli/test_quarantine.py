@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.options import actor
 from holdfast.core.commands import Cancel
 from holdfast.explain.values import JOB_FIELDS
 from holdfast.governance.quarantine import add
@@ -183,6 +184,18 @@ def test_a_purge_counts_first_and_reports_the_result(ledger: str) -> None:
     assert any(line.startswith("payload ") for line in shown.out.splitlines())
     assert "quarantine release" not in shown.out
     assert shown.out.endswith(f"next: holdfast show {at(ledger)} 1\n")
+
+
+@pytest.mark.req("G-25")
+def test_the_journal_has_the_operator_who_is_named_or_else_the_account(sqlite_ledger: str) -> None:
+    account = actor()
+    for given, expected in ((("--operator", "ann"), "ann"), ((), account)):
+        added = holdfast("submit", "noop", "--db", sqlite_ledger, "--json").json
+        job_id = str(added["job_id"])
+        assert run(sqlite_ledger, "add", job_id, "--code", "poison", "--reason", "x", *given).code == 0
+        assert run(sqlite_ledger, "release", job_id, "--reason", "mended", *given).code == 0
+        moves = run(sqlite_ledger, "show", job_id).json["moves"]
+        assert {row["event"]: row["actor"] for row in moves} == {"quarantine": expected, "release": expected}
 
 
 def test_the_text_output(sqlite_ledger: str) -> None:

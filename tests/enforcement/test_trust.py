@@ -328,6 +328,7 @@ def test_a_grant_is_used_by_the_move_that_consumed_it_and_by_no_other(client: Cl
 # -- a worker of another time line ------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("M-06", "M-10")
 @pytest.mark.parametrize("change", ["lease_owner = 'worker-2'", "lease_token = lease_token + 1"])
 def test_a_completion_is_matched_by_owner_and_token(ledger_url: str, change: str) -> None:
     """After a failover to an earlier state another worker may hold the same attempt, with the same id or even token."""

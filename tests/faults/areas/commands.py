@@ -37,4 +37,15 @@ FAULTS = (
         Patch("explain/status.py", "_checks", '_check("leases", expired == 0,', '_check("leases", True,'),
         "tests/cli/test_status.py::test_health_warns_of_what_needs_action_and_its_next_step_works",
     ),
+    plain(
+        "commands.operator_not_recorded",
+        "A job that is quarantined by hand has the account of the computer in its journal, not the named operator.",
+        Patch(
+            "cli/commands/quarantine/act.py",
+            "",
+            "put(store, job_id, code, operator=actor() if operator is None else operator,",
+            "put(store, job_id, code, operator=actor(),",
+        ),
+        "tests/cli/test_quarantine.py::test_the_journal_has_the_operator_who_is_named_or_else_the_account",
+    ),
 )

@@ -177,6 +177,17 @@ ENTRIES = (
         "tests/model/test_published.py::test_the_published_model_has_the_published_actions_and_variables",
         "tests/model/test_catalogue.py::test_a_run_has_the_outcome_of_the_catalogue",
     ),
+    plain(
+        "compat.published_model_counts_otherwise",
+        "The published model of the log lets a process crash during its recovery, so its states are others.",
+        Patch(
+            "model/published.py",
+            "_steps",
+            'if up:\n        yield "Crash", state._replace(crashed=True)',
+            'if not state.crashed:\n        yield "Crash", state._replace(crashed=True, recovering=False)',
+        ),
+        "tests/model/test_catalogue.py::test_a_run_has_the_outcome_of_the_catalogue",
+    ),
 )
 
 FAULTS = (*JOBS, *ENTRIES)

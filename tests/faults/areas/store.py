@@ -48,6 +48,18 @@ MATCHED = (
         databases=BOTH,
     ),
     SeededFault(
+        id="store.completion_token_not_matched",
+        meaning="Only the write that completes an attempt does not compare the token.",
+        patches=_statement(
+            "executions",
+            "complete_jobs",
+            (" AND lease_token = r.value ->> 1", ""),
+            (" AND j.lease_token = k.token", ""),
+        ),
+        tests=("tests/enforcement/test_trust.py::test_a_completion_is_matched_by_owner_and_token",),
+        databases=BOTH,
+    ),
+    SeededFault(
         id="store.lease_not_matched",
         meaning="The write of an execution's move does not ask whether the lease has expired.",
         patches=_statement(
