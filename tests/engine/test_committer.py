@@ -593,6 +593,33 @@ def test_sqlite_a_lock_that_is_held_costs_a_group_one_wait(sqlite_url: str, monk
     database.close()
 
 
+def test_a_transaction_that_is_interrupted_between_two_steps_is_rolled_back(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = watched.store.transaction
+
+    class Interrupted:
+        """A transaction whose caller is stopped when it has begun, before the first line of its block."""
+
+        def __init__(self) -> None:
+            self.gen = begin().gen
+
+        def __enter__(self) -> None:
+            next(self.gen)
+            raise KeyboardInterrupt
+
+        def __exit__(self, *_: object) -> None:
+            pytest.fail("the block was not entered")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(watched.store, "transaction", Interrupted)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            watched.committer.perform([CallTask(lambda _: "not called")])
+    assert watched.rollbacks == 1
+    del caught  # until here it keeps the generator, which would be closed with it
+    assert watched.ledger.submit(NOOP).is_new
+
+
 def test_callers_whose_leader_dies_get_commit_unknown(watched: Watched) -> None:
     groups: list[str] = []
 

@@ -113,11 +113,9 @@ REASONS: dict[str, str] = {
     ),
     "engine/committer.py Committer._lead: `False` becomes `True`": "equal: a task that has its answer keeps it",
     "engine/committer.py Committer._lead: `True` becomes `False`": (
-        "it counts only if a thread is stopped between two lines; the queue is emptied beside it"
+        "of `zip`: equal, each batch has one that follows; of `taken`: it counts only if a thread is stopped between"
+        " two lines, as the queue is emptied beside it"
     ),
     "engine/committer.py Committer._write: `True` becomes `False`": "equal: a set has an outcome for each of its tasks",
-    "engine/committer.py Committer._write: `block.gen.close()` removed": (
-        "it counts only if a signal handler raises; tested in processes of their own (test_interrupted.py)"
-    ),
     "engine/isolation.py ran_in_two: `return False` becomes `return None`": "equal: only whether it is true counts",
 }
