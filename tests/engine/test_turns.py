@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -204,3 +207,74 @@ def test_a_worker_that_never_sleeps_reads_announcements(
         with working(ledger, batch_max=1):
             eventually(lambda: done == 50)
     assert len({n for n in read_after if 0 < n < 50}) > 10
+
+
+def test_a_worker_on_sqlite_is_not_woken_by_its_own_turns(
+    new_sqlite_ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = 10
+    with Ledger(new_sqlite_ledger) as ledger, Ledger(new_sqlite_ledger) as other:
+        ledger.submit("noop")
+        begins: list[int] = []
+        store: Any = ledger.store
+        begin = store._begin
+
+        def beginning(connection: Any) -> None:
+            begins.append(threading.get_ident())
+            begin(connection)
+
+        monkeypatch.setattr(store, "_begin", beginning)
+        with working(ledger, poll_s=60.0, concurrency=2):
+            eventually(lambda: other.counts()[0].state is JobState.SUCCEEDED)
+            begins.clear()
+            for _ in range(jobs):
+                other.submit("noop").wait(PATIENCE_S)
+            eventually(lambda: len(begins) >= 2 * jobs)
+            own = max(begins.count(thread) for thread in set(begins))
+            beside = len(begins) - own  # of the threads beside the loop: each may wake it
+    assert own <= 2 * jobs + beside + 1
+
+
+def test_a_worker_on_sqlite_misses_no_submit_that_comes_beside_its_own_turns(new_sqlite_ledger: str) -> None:
+    with Ledger(new_sqlite_ledger) as ledger, Ledger(new_sqlite_ledger) as other, working(ledger, poll_s=60.0):
+
+        def submit() -> None:
+            for _ in range(40):
+                other.submit("noop").wait(PATIENCE_S)
+
+        threads = [threading.Thread(target=submit) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        done = [count.n for count in other.counts() if count.state is JobState.SUCCEEDED]
+    assert done == [120]
+
+
+CLAIMS = """
+import resource, sys
+from holdfast import Ledger
+from holdfast.engine.tasks import ClaimTask
+from holdfast.store import Lease
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+with Ledger(sys.argv[1]) as ledger:
+    def claim():
+        ledger.perform_tasks([ClaimTask(Lease(n=1, owner="test", seconds=60))])
+    for _ in range(20):
+        claim()
+    before = faults()
+    for _ in range(100):
+        claim()
+    print((faults() - before) / 100)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about the allocator of glibc")
+def test_a_claim_on_sqlite_faults_in_no_memory_that_the_last_one_gave_back(new_sqlite_ledger: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLAIMS, new_sqlite_ledger], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert float(done.stdout) < 10

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.core.commands import Claim, Complete, Fail, GiveBack, Submit
+from holdfast.core.commands import Claim, Complete, Fail, Submit
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
 from holdfast.core.machines import (
@@ -179,23 +179,6 @@ def _fail(attempt: Attempt, command: Fail, now: datetime) -> Answer:
         error_code=command.code,
         error_message=command.message,
         quarantine_code=quarantine_code,
-    )
-
-
-@guards(GiveBack)
-def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
-    refused = not_held(attempt.execution, "abort", command.token, now)
-    if refused:
-        return refused
-    return aborted(
-        attempt,
-        "give_back",
-        token=command.token,
-        lease_live=True,
-        run_at=command.run_at,
-        error_code=command.code,
-        error_message=command.message,
-        excused=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""The guards of an attempt that is not completed in one write: start, commit, finish, and a heartbeat.
+"""The guards of an attempt that is not completed in one write: start, commit, finish, give back, and a heartbeat.
 
 `decide` imports this module at the first such command.
 
@@ -8,8 +8,8 @@ an attempt that has ended has no heartbeat.
 
 from datetime import datetime
 
-from holdfast.core.commands import Beat, Commit, Finish, Start
-from holdfast.core.decide import Answer, Move, Refused, execution_step, guards, job_step, not_held, wrong_state
+from holdfast.core.commands import Beat, Commit, Finish, GiveBack, Start
+from holdfast.core.decide import Answer, Move, Refused, aborted, execution_step, guards, job_step, not_held, wrong_state
 from holdfast.core.machines import EXECUTION, ExecutionStatus
 from holdfast.core.records import Attempt
 
@@ -47,6 +47,23 @@ def _finish(attempt: Attempt, command: Finish, now: datetime) -> Answer:
     steps = (execution_step(attempt, "finish"), job_step(attempt.job, "succeed"))
     live = False if command.token is None else None
     return Move(steps=steps, token=execution.lease_token, lease_live=live)
+
+
+@guards(GiveBack)
+def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
+    refused = not_held(attempt.execution, "abort", command.token, now)
+    if refused:
+        return refused
+    return aborted(
+        attempt,
+        "give_back",
+        token=command.token,
+        lease_live=True,
+        run_at=command.run_at,
+        error_code=command.code,
+        error_message=command.message,
+        excused=True,
+    )
 
 
 @guards(Beat)

@@ -21,6 +21,7 @@ from holdfast.store.requests import Effect
 
 if TYPE_CHECKING:
     from holdfast.engine.events import Transition
+    from holdfast.store.watch import Watch
 
 T = TypeVar("T")
 
@@ -152,16 +153,18 @@ class EndTask(Task[Move | Refused]):
 
 
 class ClaimTask(Task[list[Attempt]]):
-    """A request for leases."""
+    """A request for leases; `watch`, of its worker, need not report what was written up to the end of the claim."""
 
     order = 4
     points = ("during_claim", "after_claim")
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, watch: Watch | None = None) -> None:
         self.lease = lease
+        self.watch = watch
 
     @staticmethod
     def write(tasks: Sequence[ClaimTask], transaction: Transaction) -> list[list[Attempt]]:
+        transaction.watches += [task.watch for task in tasks if task.watch is not None]
         return [transaction.executions.claim(task.lease) for task in tasks]
 
     def events(self, at: datetime) -> Iterator[Transition]:

@@ -74,7 +74,7 @@ class Store(ABC, Generic[Connection]):
                 sound = self._rolled_back(connection)
                 raise
             self.operations.update(transaction.learned)
-            sound = self._announced(connection, transaction.queues_to_announce)
+            sound = self._announced(connection, transaction)
         except HoldfastError:
             raise
         except Exception as error:
@@ -136,13 +136,16 @@ class Store(ABC, Generic[Connection]):
             return False
         return True
 
-    def _announced(self, connection: Connection, queues: set[str]) -> bool:
+    def _announced(self, connection: Connection, transaction: Transaction) -> bool:
         """Announce committed work; return whether the connection can be used again.
 
         An error is only logged: it must not look like a failed commit.
         """
         try:
-            self.announce(connection, queues)
+            self.announce(connection, transaction.queues_to_announce)
+            if not transaction.queues_to_announce:
+                for watch in transaction.watches:
+                    watch.changed()  # it has only this commit to report: still no other one can have written
         except Exception as error:
             from holdfast.store.interruption import from_signal_handler  # noqa: PLC0415 - most commits are announced
 

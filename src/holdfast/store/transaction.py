@@ -17,6 +17,7 @@ from holdfast.store.requests import Declared, Effect
 if TYPE_CHECKING:
     from holdfast.store.store import Store
     from holdfast.store.verbs import typed
+    from holdfast.store.watch import Watch
 
 Reads_co = TypeVar("Reads_co", covariant=True)
 Writes_co = TypeVar("Writes_co", covariant=True)
@@ -125,6 +126,7 @@ class Transaction(Reading):
     def __init__(self, store: Store[Any], connection: Any) -> None:
         super().__init__(store, connection)
         self.queues_to_announce: set[str] = set()
+        self.watches: list[Watch] = []  # of workers that claim in it, where one writer writes at a time
         self.freed: set[str] = set()  # buckets of limits whose slots this transaction has freed
         self.learned: dict[str, Declared] = {}  # operations that the store adds to its cache after the commit
 

@@ -18,15 +18,16 @@ from holdfast.store import Lease
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
+    from holdfast.store.watch import Watch
 
 
 class Turn:
     """What is written, and then the ledger's answers."""
 
-    def __init__(self, ended: Sequence[HeldAttempt], lease: Lease | None) -> None:
+    def __init__(self, ended: Sequence[HeldAttempt], lease: Lease | None, watch: Watch | None = None) -> None:
         self.ended = ended
         self.room = lease.n if lease else 0  # how many attempts it claims
-        self.claim = ClaimTask(lease) if lease else None
+        self.claim = ClaimTask(lease, watch) if lease else None
         self.tasks: list[Task[Any]] = [task for running in ended if (task := running.task) is not None]
         if self.claim is not None:
             self.tasks.append(self.claim)

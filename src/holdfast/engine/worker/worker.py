@@ -165,6 +165,8 @@ class Worker:
             self._linger()
             room = self._room()
             looking = room > 0 and self._due_at is not None and self._due_at <= self._ledger.store.now()
+            if self._ended and room > 0 and self._watch and self._ledger.store.one_writer:
+                looking = True  # the watch reports what this thread writes, unless a claim is part of it
             wait_s = 0.0
             if looking or self._ended:
                 if self._watch and not self._ledger.store.one_writer:
@@ -200,7 +202,8 @@ class Worker:
         """Return what has ended and a claim of `room`. Heartbeats see what has ended until it is written."""
         if self._apart and any(running.stages for running in self._ended):
             self._give_effects()
-        return Turn(self._ended, self._lease(room) if room else None)
+        watch = self._watch if self._ledger.store.one_writer else None
+        return Turn(self._ended, self._lease(room) if room else None, watch)
 
     def _settle(self, turn: Turn) -> list[HeldAttempt]:
         """Handle the ledger's answers to a turn; return what was claimed."""

@@ -85,7 +85,7 @@ class PostgresStore(PostgresSchema):
             if self.is_open(connection):  # because of another statement, such as a read of the key's job
                 self._commit_or_say(connection)
             self.operations.update(transaction.learned)
-            sound = self._announced(connection, transaction.queues_to_announce)
+            sound = self._announced(connection, transaction)
         except HoldfastError:
             sound = self._rolled_back(connection)
             raise
