@@ -6,9 +6,11 @@ from datetime import timedelta
 
 from holdfast import Ledger
 from holdfast.console.views.failures import failure_groups
-from holdfast.console.views.needs import HANGS, Need
+from holdfast.console.views.needs import HANGS, RETRIED_MANY, Need
 from holdfast.console.views.overview import ledger_of, overview
+from holdfast.core.commands import Fail
 from holdfast.engine.worker.reaper import recover
+from holdfast.scheduling.limits import Limits
 from holdfast.store import Lease
 from holdfast.testing import VirtualClock, virtual_world
 
@@ -41,7 +43,9 @@ def test_slots_that_are_held_for_long_are_not_said_to_need_more_workers(ledger_u
         first, *_ = full(ledger)
         clock.advance(timedelta(minutes=2).total_seconds())
         seen(ledger)
-        assert {"falls_behind", "slots_held"} & needs(ledger).keys() == {"falls_behind"}
+        found = needs(ledger)
+        assert {"falls_behind", "slots_held"} & found.keys() == {"falls_behind"}
+        assert "/workers?queue=geo" in [link.href for link in found["falls_behind"].links]
         clock.advance(HANGS.total_seconds())
         seen(ledger)
         found = needs(ledger)
@@ -64,4 +68,51 @@ def test_one_job_that_lost_its_process_twice_is_named(ledger_url: str) -> None:
         found = needs(ledger)["kills_process"]
         assert [link.href for link in found.links] == [f"/jobs/{job_id}", f"/jobs/{job_id}/quarantine"]
         ledger.quarantine(job_id, "poison", reason="it kills its worker")
-        assert [link.href for link in needs(ledger)["kills_process"].links] == [f"/jobs/{job_id}"]
+        assert "kills_process" not in needs(ledger)
+
+
+def test_a_queue_whose_free_slots_start_nothing_does_not_keep_up(ledger_url: str) -> None:
+    """Ended attempts leave their handlers in the slots: the ledger counts these slots as free."""
+    clock = VirtualClock()
+    with Ledger(ledger_url, create=False, world=virtual_world(clock)) as ledger:
+        first, second, _ = full(ledger)
+        clock.advance(HANGS.total_seconds())
+        seen(ledger)
+        for job_id in (first, second):
+            ledger.revoke(job_id, reason="it hangs")
+        clock.advance(timedelta(minutes=4).total_seconds())
+        seen(ledger)
+        found = needs(ledger)["nothing_starts"]
+        assert [link.href for link in found.links] == ["/workers?queue=geo", "/queues/geo"]
+        assert found.mono == "geo/1"
+        with ledger.store.transaction() as transaction:  # a new worker takes one: work goes on
+            transaction.executions.claim_these([second], Lease(owner="geo/2", seconds=3600))
+        assert "nothing_starts" not in needs(ledger)
+
+
+def test_jobs_that_a_limit_or_a_switch_holds_back_are_no_queue_that_starts_nothing(ledger_url: str) -> None:
+    clock = VirtualClock()
+    with Ledger(ledger_url, create=False, world=virtual_world(clock)) as ledger:
+        ledger.submit("noop", queue="geo")
+        seen(ledger)
+        clock.advance(timedelta(minutes=4).total_seconds())
+        seen(ledger)
+        assert "nothing_starts" in needs(ledger)
+        Limits(ledger).set("queue:geo", running=1, reason="slow down")
+        assert "nothing_starts" not in needs(ledger)
+
+
+def test_retries_are_no_finding_once_their_jobs_have_ended(ledger_url: str) -> None:
+    clock = VirtualClock()
+    with Ledger(ledger_url, create=False, world=virtual_world(clock)) as ledger:
+        ids = [ledger.submit("noop", queue="crm").job_id for _ in range(RETRIED_MANY)]
+        with ledger.store.transaction() as transaction:
+            held = transaction.executions.claim_these(ids, Lease(owner="crm/1", seconds=600))
+            fails = [
+                (one, Fail(one.execution.lease_token, "http_503", "down", retry_at=ledger.store.now())) for one in held
+            ]
+            transaction.executions.move(fails, actor="crm/1")
+        assert "retrying" in needs(ledger)
+        for job_id in ids:
+            ledger.cancel(job_id, reason="not needed")
+        assert "retrying" not in needs(ledger)

@@ -331,6 +331,17 @@ def test_a_job_that_nothing_blocks(verbs: Verbs) -> None:
     assert found.next == f"holdfast show {job_id}"
 
 
+def test_a_due_job_that_free_workers_do_not_claim(verbs: Verbs) -> None:
+    """The handlers of ended attempts may hang in slots that the ledger counts as free."""
+    hello(verbs)
+    job_id = verbs.submit()
+    verbs.clock.advance(121)
+    hello(verbs)
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "nothing_starts")
+    assert found.evidence == {"workers": [WORKER], "busy": {WORKER: 0}, "slots": {WORKER: 2}}
+    assert found.next == "holdfast workers"
+
+
 def test_earlier_failed_attempts_are_listed(verbs: Verbs) -> None:
     hello(verbs)
     job_id = verbs.submit(max_attempts=3)

@@ -50,6 +50,7 @@ class FindingCode(StrEnum):
     WORKERS_BUSY = "workers_busy"
     BEHIND_OTHERS = "behind_others"
     ABOUT_TO_START = "about_to_start"
+    NOTHING_STARTS = "nothing_starts"
     FAILED_BEFORE = "failed_before"
     DEADLINE = "deadline"
     SUSPECT = "suspect"

@@ -5,6 +5,7 @@ Invariants: everything is read from the snapshot of the view; nothing here write
 
 import shlex
 from collections.abc import Iterator
+from datetime import timedelta
 
 from holdfast.core.log_names import log_of
 from holdfast.core.machines import JobState
@@ -20,6 +21,7 @@ from holdfast.store.verbs.flow import Wait
 from holdfast.store.verbs.lists import WorkerRow
 
 AHEAD_MAX = 10_000
+STALLED = timedelta(minutes=2)  # a free worker claims a due job within POLL_S
 
 
 def pending_findings(seen: JobView) -> Iterator[Finding]:
@@ -196,7 +198,17 @@ def _turn(seen: JobView, knowing: list[WorkerRow]) -> Iterator[Finding]:
             {"ahead": ahead, "counted_to": AHEAD_MAX, "priority": job.priority, "run_at": moment_text(job.run_at)},
             seen.queue_jobs(JobState.PENDING),
         )
-    if not full and not ahead:
+    since = max(job.run_at, min(worker.started_at for worker in knowing))
+    if not full and not ahead and seen.now - since > STALLED:
+        yield seen.finding(
+            FindingCode.NOTHING_STARTS,
+            f"The job is due since {seen.when(job.run_at)} and its workers have not claimed it, although they use"
+            f" {sum(busy.values())} of {counted(sum(slots.values()), 'slot')}."
+            " A handler that hangs keeps its slot although its attempt was ended: restart the worker.",
+            {"workers": sorted(slots), "busy": busy, "slots": slots},
+            "holdfast workers",
+        )
+    elif not full and not ahead:
         last = max(worker.seen_at for worker in knowing)
         silent = all(is_silent(worker, seen.now) for worker in knowing)
         yield seen.finding(

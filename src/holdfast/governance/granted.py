@@ -44,8 +44,7 @@ def granted(reading: Reading, grant: Grant) -> Granted:
         case Act.RELEASE | Act.ERASE:
             job = target.removeprefix(JOB_TARGET)
             act = "quarantine release" if grant.action == Act.RELEASE else "erase"
-            word = "release" if grant.action == Act.RELEASE else "erasure"
-            return Granted(words=f"{word} of job {job}", command=f"holdfast {act} {job} {use}")
+            return Granted(words=act_words(grant.action, target), command=f"holdfast {act} {job} {use}")
         case Act.RELEASE_MANY:
             ids, _ = release_candidates(reading, grant) or ((), ())
             what = counted(len(ids), "quarantined job") if ids else "quarantined jobs"
@@ -56,13 +55,27 @@ def granted(reading: Reading, grant: Grant) -> Granted:
             return Granted(words=words, command=f"holdfast replay run --dry-run-file FILE {use}", selection=found)
         case Act.LIFT if target.startswith(PAUSE_TARGET):
             queue = target.removeprefix(PAUSE_TARGET)
-            return Granted(
-                words=f"resume of queue {queue}", command=f"holdfast resume --queue {shlex.quote(queue)} {use}"
-            )
+            command = f"holdfast resume --queue {shlex.quote(queue)} {use}"
+            return Granted(words=act_words(grant.action, target), command=command)
         case Act.LIFT:
             name = target.removeprefix(TARGET)
-            return Granted(words=f"lift of switch {name}", command=f"holdfast switch lift {shlex.quote(name)} {use}")
-    return Granted(words=f"{grant.action} of {target}")
+            command = f"holdfast switch lift {shlex.quote(name)} {use}"
+            return Granted(words=act_words(grant.action, target), command=command)
+    return Granted(words=act_words(grant.action, target))
+
+
+def act_words(action: str, target: str) -> str:
+    """Return what an act on a target is, in words; the target of an act on many is a hash, which stays as it is."""
+    match action:
+        case Act.RELEASE:
+            return f"release of job {target.removeprefix(JOB_TARGET)}"
+        case Act.ERASE:
+            return f"erasure of job {target.removeprefix(JOB_TARGET)}"
+        case Act.LIFT if target.startswith(PAUSE_TARGET):
+            return f"resume of queue {target.removeprefix(PAUSE_TARGET)}"
+        case Act.LIFT:
+            return f"lift of switch {target.removeprefix(TARGET)}"
+    return f"{action} of {target}"
 
 
 def release_candidates(reading: Reading, grant: Grant) -> tuple[list[int], list[int]] | None:

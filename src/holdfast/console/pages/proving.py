@@ -10,7 +10,7 @@ from litestar.params import FromPath
 from litestar.response import Template
 
 from holdfast.console.injected import CallerHere, ConsoleHere
-from holdfast.console.pages.frame import AnyRequest, Page, job_number, params_of, shown
+from holdfast.console.pages.frame import AnyRequest, Page, job_number, params_of, permission_of, shown
 from holdfast.console.views.grants import grant_view, grants_view
 from holdfast.console.views.jobs import number_in
 from holdfast.console.views.journal import checks_view, journal_view
@@ -64,7 +64,8 @@ class GrantPages(Page):
         with console.store.reading() as reading:
             view = grant_view(reading, job_number(grant_id), console.store.now())
         own = view.row.grant.requested_by == caller.actor and view.environment != "dev"
-        return shown(request, "grant.html", "/grants", view=view, own=own)
+        may_use = view.executor == caller.actor and permission_of(request)["may"]
+        return shown(request, "grant.html", "/grants", view=view, own=own, may_use=may_use)
 
 
 class SwitchPages(Page):

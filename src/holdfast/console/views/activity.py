@@ -21,6 +21,7 @@ from holdfast.store.verbs.watch import JobMoves, recent_moves
 MINUTES = 60
 RATE_MINUTES = 5  # over which a rate is averaged
 RETRY_MINUTES = 10  # over which retries are counted
+STALL_MINUTES = 2  # a queue with due jobs of which none begins for so long is stalled
 
 
 class Alike(msgspec.Struct, frozen=True):
@@ -45,6 +46,7 @@ class Activity:
         self._net: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
         self._done: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
         self._failed: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
+        self._begun: dict[str, int] = defaultdict(int)
         self._retried: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._taken_out: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._process_lost: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -59,6 +61,8 @@ class Activity:
                 self._net[bucket.source][place] -= bucket.n
             if bucket.source == JobState.RUNNING and bucket.code in (LEASE_EXPIRED, PROCESS_DIED):
                 self._process_lost[bucket.operation, bucket.code][bucket.queue] += bucket.n
+            if bucket.target == JobState.RUNNING and place >= MINUTES - 1 - STALL_MINUTES:
+                self._begun[bucket.queue] += bucket.n
             if bucket.target == JobState.SUCCEEDED:
                 self._done[bucket.queue][place] += bucket.n
             elif bucket.source == JobState.RUNNING and bucket.target in (JobState.FAILED, JobState.QUARANTINED):
@@ -87,6 +91,11 @@ class Activity:
     def failed(self, queue: str) -> list[int]:
         """Return how many jobs of a queue ended as failed or quarantined, minute by minute."""
         return list(self._failed[queue])
+
+    def begins(self, queue: str) -> bool:
+        """Return whether an attempt of a queue began in the last STALL_MINUTES, as far as the moves are known."""
+        known = self.since is None or self.now - self.since > timedelta(minutes=STALL_MINUTES + 1)
+        return not known or self._begun[queue] > 0
 
     def rate(self, queue: str) -> float:
         """Return how many jobs of a queue succeeded a minute, over the last whole minutes."""

@@ -21,6 +21,7 @@ from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Job
 from holdfast.core.spans import counted
 from holdfast.governance.approval import environment_of
+from holdfast.governance.granted import act_words
 from holdfast.governance.quarantine import JOB_TARGET
 from holdfast.governance.reasons import Reason
 from holdfast.store.transaction import Reading
@@ -139,6 +140,7 @@ def _revoke(job: Job) -> Confirmation:
         **_of_job(job, "revoke"),
         title=f"End the attempt of job {job.job_id}",
         says="The lease is taken from its worker, which can no longer write anything for the job. The attempt counts.",
+        facts=("A handler that never returns keeps its slot until its worker is restarted.",),
         button="End the attempt",
         tone="bad",
     )
@@ -201,8 +203,11 @@ def grant_field(grant: Grant | None) -> tuple[tuple[str, str], ...]:
     return () if grant is None else (("grant_id", str(grant.grant_id)),)
 
 
-def request_grant(act: str, target: str, *, back: str, plan: str = "", waiting: Grant | None = None) -> Confirmation:
-    """Return the page that requests a grant for one act on one target."""
+def request_grant(
+    act: str, target: str, *, back: str, plan: str = "", waiting: Grant | None = None, words: str | None = None
+) -> Confirmation:
+    """Return the page that requests a grant for one act on one target; `words` say it to people."""
+    words = words or act_words(act, target)
     facts: tuple[str, ...] = ("Another person must approve it before the act.",)
     links: tuple[NextStep, ...] = ()
     if waiting is not None:
@@ -210,8 +215,8 @@ def request_grant(act: str, target: str, *, back: str, plan: str = "", waiting: 
         links = (NextStep(f"Grant {waiting.grant_id}", f"/grants/{waiting.grant_id}"),)
     return Confirmation(
         title="Request a grant",
-        subject=f"{act} of {target}",
-        says=f"A grant permits {act} of {target}, once, until it expires.",
+        subject=words[:1].upper() + words[1:],
+        says=f"A grant permits the {words}, once, until it expires.",
         facts=facts,
         action="/grants/new",
         back=back,

@@ -185,7 +185,9 @@ def confirm_run(look: ReplayLook) -> Confirmation:
 
 def confirm_replay_grant(look: ReplayLook) -> Confirmation:
     needed = look.wanted
-    made = request_grant(str(needed.act), needed.target, back=look.draft.address("look"), plan=needed.plan or "")
+    words = f"replay of {counted(look.run.total, 'failed job')}"
+    back = look.draft.address("look")
+    made = request_grant(str(needed.act), needed.target, back=back, plan=needed.plan or "", words=words)
     return msgspec.structs.replace(made, hidden=(*made.hidden, *look.draft.given))
 
 

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.console.context import Visit
 from holdfast.console.many import ManyAct, ManyPlan, plan
 from holdfast.console.selections import JobSelection
+from holdfast.console.views.grants import WORDS
 from holdfast.core.authority import Act
 from holdfast.core.environments import DEV, PROD
 from holdfast.core.governed import Grant
@@ -36,6 +37,17 @@ class ManyView(msgspec.Struct, frozen=True, kw_only=True):
     back: str
     grant: Grant | None  # an open grant for exactly these jobs
     needs_grant: bool
+
+    @property
+    def moved(self) -> str:
+        """Return what becomes of a job that moves before the act is confirmed."""
+        if self.plan.act is ManyAct.RELEASE:
+            return "If one of them moves before you confirm, none is released."
+        return "A job that moves before you confirm is passed over, not overwritten."
+
+    @property
+    def grant_words(self) -> str:
+        return "" if self.grant is None else WORDS[self.grant.state]
 
     @property
     def title(self) -> str:

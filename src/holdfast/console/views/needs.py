@@ -36,6 +36,7 @@ STILL = timedelta(minutes=10)  # a group that failed within this time still fail
 RETRIED_MANY = 30  # attempts of one operation that failed alike and are retried, within RETRY_MINUTES
 MANY = 10  # failed jobs of one group in the last hour that need attention
 ALIKE_SHOWN = 5  # operations and codes of quarantined jobs
+RETRIED = (JobState.PENDING, JobState.RUNNING)  # where a job is that is retried
 SAMPLE_MAX = 160  # characters of an error message
 SEAL_LATE = timedelta(minutes=5)
 TICK_LATE = timedelta(minutes=2)
@@ -120,6 +121,8 @@ def _of_queues(reading: Reading, queues: Sequence[QueueRow], fleet: Fleet) -> It
                     NextStep("Queue", path("/queues", row.name)),
                 ),
             )
+        elif row.status is QueueStatus.STALLED:
+            yield _stalled(row, fleet, f"{due} {'job is' if row.due == 1 else 'jobs are'} due.{waited}")
         elif row.status is QueueStatus.PAUSED and row.pause is not None:
             yield Need(
                 weight=Weight.HELD,
@@ -141,9 +144,36 @@ def _of_queues(reading: Reading, queues: Sequence[QueueRow], fleet: Fleet) -> It
                 code="falls_behind",
                 title=f"{row.name} falls behind.",
                 text=f"All {row.slots} slots are taken and {due} jobs are due.{waited}",
-                detail=f"It does {row.rate:.0f} jobs a minute. More workers or slots would help.",
-                links=(NextStep("Queue", path("/queues", row.name)),),
+                detail=f"It does {row.rate:.0f} jobs a minute. More workers or slots would help."
+                if row.rate
+                else f"No job succeeded in the last {RATE_MINUTES} minutes: see whether the handlers hang."
+                " If they are only slow, more workers or slots would help.",
+                links=(
+                    NextStep("Workers", path("/workers", queue=row.name)),
+                    NextStep("Queue", path("/queues", row.name)),
+                ),
             )
+
+
+def _stalled(row: QueueRow, fleet: Fleet, due: str) -> Need:
+    """Return that workers run and start nothing: the handlers of ended attempts hang, or none knows the operations."""
+    serving = [worker for worker in fleet.alive if row.name in worker.queues]
+    known = {operation.partition("@")[0] for worker in serving for operation in worker.operations}
+    unknown = sorted(fleet.waiting(row.name) - known)
+    if unknown:
+        cause = f"No worker of the queue has a handler for {', '.join(unknown[:3])}. Workers:"
+    else:
+        cause = "A handler that hangs keeps its slot although its attempt was ended: restart the worker. Workers:"
+    return Need(
+        weight=Weight.STOPPED,
+        code="nothing_starts",
+        title=f"{row.name} starts nothing:",
+        text=f"{row.running} of {counted(row.slots, 'slot')} of its workers {'is' if row.slots == 1 else 'are'} in use."
+        f" {due}",
+        detail=cause,
+        mono=", ".join(worker.worker_id for worker in serving[:3]),
+        links=(NextStep("Workers", path("/workers", queue=row.name)), NextStep("Queue", path("/queues", row.name))),
+    )
 
 
 def _hanging(row: QueueRow, longest: HeldAttempt, now: datetime) -> Need:
@@ -229,7 +259,7 @@ def _of_killers(reading: Reading, lost: Sequence[Alike], now: datetime) -> Itera
     """Yield, for each operation, the job whose attempts lost their process most often."""
     found: dict[str, tuple[int, JobLine]] = {}
     for operation in dict.fromkeys(one.operation for one in lost[:ALIKE_SHOWN]):
-        for state in (JobState.RUNNING, JobState.PENDING, JobState.FAILED, JobState.QUARANTINED):
+        for state in (JobState.RUNNING, JobState.PENDING, JobState.FAILED):  # quarantined: it is put right
             query = JobQuery(operation=operation, state=state)
             for line in query.selection(now).page(reading, limit=SUSPECTS_READ).lines:
                 died = line.attempts - line.excused if line.last_error_code == PROCESS_DIED else 0
@@ -241,7 +271,8 @@ def _of_killers(reading: Reading, lost: Sequence[Alike], now: datetime) -> Itera
         stop = {
             JobState.RUNNING: NextStep("End the attempt…", f"{page}/revoke"),
             JobState.PENDING: NextStep("Quarantine it…", f"{page}/quarantine"),
-        }.get(line.state)
+            JobState.FAILED: NextStep("Quarantine it…", f"{page}/quarantine"),
+        }[line.state]
         yield Need(
             weight=Weight.FAILING,
             code="kills_process",
@@ -249,7 +280,7 @@ def _of_killers(reading: Reading, lost: Sequence[Alike], now: datetime) -> Itera
             text=f"{n} of its attempts lost their process; now it is {line.state}.",
             detail="After two lost leases it runs alone in a child process, and each attempt that dies there counts."
             " See what it does with memory and native code.",
-            links=(NextStep("Show the job", page), *((stop,) if stop else ())),
+            links=(NextStep("Show the job", page), stop),
         )
 
 
@@ -287,6 +318,8 @@ def _of_retries(retries: Sequence[Alike], fleet: Fleet) -> Iterator[Need]:
     for one in retries:
         if one.n < RETRIED_MANY or OPERATION + one.operation in fleet.switches or fleet.pauses.keys() >= {*one.queues}:
             continue  # or a person has stopped it: that is a finding of its own
+        if not any(c.n for c in fleet.counts if c.operation == one.operation and c.state in RETRIED):
+            continue  # all of them have ended since
         yield Need(
             weight=Weight.FAILING,
             code="retrying",

@@ -5,15 +5,16 @@ Invariants: all queues are judged at one time, from one reading; a queue that ne
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from statistics import quantiles
 
 import msgspec
 
-from holdfast.console.views.activity import Activity
+from holdfast.console.views.activity import STALL_MINUTES, Activity
 from holdfast.console.views.charts import Sparkline, binned, sparkline
 from holdfast.console.views.words import clock
 from holdfast.core.governed import Switch
@@ -34,6 +35,7 @@ class QueueStatus(StrEnum):
     """How a queue does, the worst first."""
 
     NO_WORKER = "no worker"
+    STALLED = "nothing starts"
     FAILING = "failing"
     PAUSED = "paused"
     SWITCHED_OFF = "switched off"
@@ -45,6 +47,7 @@ class QueueStatus(StrEnum):
 
 TONES = {
     QueueStatus.NO_WORKER: "failed",
+    QueueStatus.STALLED: "failed",
     QueueStatus.FAILING: "failed",
     QueueStatus.PAUSED: "attention",
     QueueStatus.SWITCHED_OFF: "attention",
@@ -91,9 +94,20 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     alive: list[WorkerRow]
     pauses: dict[str, Pause]
     switches: dict[str, Switch]
+    limits: list[str]  # what the limits are of
 
     def total(self, state: JobState) -> int:
         return sum(count.n for count in self.counts if count.state is state)
+
+    def waiting(self, queue: str) -> set[str]:
+        """Return the operations of the pending jobs of a queue."""
+        return {count.operation for count in self.counts if count.queue == queue and count.state is JobState.PENDING}
+
+    def held_back(self, queue: str) -> bool:
+        """Return whether a limit or a switch may be why pending jobs of a queue do not start."""
+        waiting = self.waiting(queue)
+        limited = {re.split("[=#]", subject.partition(":")[2])[0] for subject in self.limits}
+        return bool(limited & {queue, *waiting}) or any(OPERATION + one in self.switches for one in waiting)
 
 
 def fleet_of(reading: Reading, now: datetime) -> Fleet:
@@ -104,6 +118,7 @@ def fleet_of(reading: Reading, now: datetime) -> Fleet:
         alive=alive_workers(reading, now),
         pauses=pauses(reading),
         switches=reading.switches.on(),
+        limits=list(reading.limits.rules()),
     )
 
 
@@ -139,7 +154,10 @@ def _row(name: str, fleet: Fleet, activity: Activity, lanes: Sequence[Lane], dur
     ahead = min((at for at in first if at > fleet.now), default=None)
     done, failed = activity.done(name), activity.failed(name)
     slots = sum(worker.concurrency for worker in serving)
-    status = _status(name, fleet, counts, due, serving=bool(serving), slots=slots, failed=sum(failed))
+    waits_since = max(oldest, min(worker.started_at for worker in serving)) if oldest and serving else fleet.now
+    stalled = fleet.now - waits_since > timedelta(minutes=STALL_MINUTES)
+    stalled = stalled and not activity.begins(name) and not fleet.held_back(name)
+    status = _status(name, fleet, counts, due, serving=bool(serving), slots=slots, failed=sum(failed), stalled=stalled)
     fast, slow = percentiles(durations)
     return QueueRow(
         name=name,
@@ -168,15 +186,25 @@ def _row(name: str, fleet: Fleet, activity: Activity, lanes: Sequence[Lane], dur
 
 
 def _status(
-    name: str, fleet: Fleet, counts: Mapping[str, int], due: int, *, serving: bool, slots: int, failed: int
+    name: str,
+    fleet: Fleet,
+    counts: Mapping[str, int],
+    due: int,
+    *,
+    serving: bool,
+    slots: int,
+    failed: int,
+    stalled: bool,
 ) -> QueueStatus:
-    waiting = {count.operation for count in fleet.counts if count.queue == name and count.state is JobState.PENDING}
+    waiting = fleet.waiting(name)
     if name in fleet.pauses:
         return QueueStatus.PAUSED
     if waiting and all(OPERATION + operation in fleet.switches for operation in waiting):
         return QueueStatus.SWITCHED_OFF
     if due and not serving:
         return QueueStatus.NO_WORKER
+    if stalled and counts[JobState.RUNNING] < slots:
+        return QueueStatus.STALLED
     if failed >= FAILING:
         return QueueStatus.FAILING
     if due and counts[JobState.RUNNING] >= slots:
