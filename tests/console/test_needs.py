@@ -102,6 +102,13 @@ def test_jobs_that_a_limit_or_a_switch_holds_back_are_no_queue_that_starts_nothi
         assert "nothing_starts" not in needs(ledger)
 
 
+def test_without_a_worker_no_queue_is_said_to_keep_up(ledger_url: str) -> None:
+    with Ledger(ledger_url, create=False) as ledger, ledger.store.reading() as reading:
+        now = ledger.store.now()
+        found = overview(reading, failure_groups(reading, now), ledger_of(reading, "sqlite:///x.db"), now)
+        assert (found.workers_alive, [words for words in found.fine if "keep" in words]) == (0, [])
+
+
 def test_retries_are_no_finding_once_their_jobs_have_ended(ledger_url: str) -> None:
     clock = VirtualClock()
     with Ledger(ledger_url, create=False, world=virtual_world(clock)) as ledger:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 from holdfast.console.views.failures import failure_groups
@@ -45,6 +46,8 @@ def test_a_release_of_several_names_its_jobs_to_the_approver_and_its_page_to_the
         assert waits is not None
         assert "release of 3 quarantined jobs" in waits.detail
         assert [link.href for link in waits.links] == [grant]
+        waiting = ann.get(grant).text
+        assert "/jobs/act?act=release" not in waiting
         page = bob.get(f"{grant}/approve").text
         assert all(words in page for words in ("release of 3 quarantined jobs", "noop 3", "mended", "cancel them"))
         view = approved(site, bob, grant)
@@ -53,6 +56,10 @@ def test_a_release_of_several_names_its_jobs_to_the_approver_and_its_page_to_the
         use = need(site, "grant_approved")
         assert use is not None
         assert use.links[0] == view.step
+        assert f'href="{escape(use.links[0].href)}"' in ann.get(grant).text
+        assert (
+            f'href="{escape(use.links[0].href)}"' not in bob.get(grant).text
+        )  # the executor uses it, not the approver
         act = form_of(ann.get(use.links[0].href))
         done = ann.post("/jobs/act", **{**act, "expected": "3"}, reason="mended")
         assert done.status_code == 200, done.text
@@ -90,6 +97,8 @@ def test_a_lift_leads_from_its_grant_to_the_queue_or_the_switch(prod_site: Site)
             ("/switches/replay/throw", "switch:replay", "lift of switch replay", "/switches/replay/lift"),
         ):
             assert ann.post(throw, reason="stop").status_code == 303
+            request = ann.get(href).text
+            assert (words[:1].upper() + words[1:] in request, "switch.lift of" in request) == (True, False)
             asked = ann.post("/grants/new", action="switch.lift", target=target, reason="mended", rollback_plan="again")
             view = approved(site, bob, asked.headers["location"])
             assert view.step is not None

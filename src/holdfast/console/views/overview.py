@@ -122,7 +122,7 @@ def _fine(
     reading: Reading, queues: Sequence[QueueRow], fleet: Fleet, lost: dict[str, datetime], now: datetime
 ) -> Iterator[str]:
     well = sum(row.tone in ("succeeded", "pending") for row in queues)
-    if well:
+    if well and fleet.alive:
         yield f"{well} of {counted(len(queues), 'queue')} {'keeps' if well == 1 else 'keep'} up"
     if fleet.alive:
         yield counted(len(fleet.alive), "worker runs", "workers run")
