@@ -6,9 +6,10 @@ from html import escape
 from typing import Any
 
 from holdfast.console.views.failures import failure_groups
-from holdfast.console.views.grants import grant_view
+from holdfast.console.views.grants import grant_view, grants_view
 from holdfast.console.views.needs import Need
 from holdfast.console.views.overview import ledger_of, overview
+from holdfast.core.authority import Act
 from holdfast.core.machines import GrantState, JobState
 from tests.console.sites import PASSWORD, Person, Site
 from tests.console.test_many import failed, form_of, states
@@ -65,6 +66,14 @@ def test_a_release_of_several_names_its_jobs_to_the_approver_and_its_page_to_the
         assert done.status_code == 200, done.text
     assert states(site, ids) == {JobState.PENDING}
     assert need(site, "grant_approved") is None
+    number = int(grant.rpartition("/")[2])
+    with site.ledger.store.reading() as reading:
+        listed = grants_view(reading, site.ledger.store.now())
+        parts = reading.grants.page(action=Act.RELEASE)
+        assert {grant_view(reading, one.grant_id, site.ledger.store.now()).under for one in parts} == {number}
+        last = grants_view(reading, site.ledger.store.now(), before=max(one.grant_id for one in parts) + 1)
+    assert (listed.rows[0].grant.grant_id, listed.rows[0].permits) == (number, "release of 3 quarantined jobs")
+    assert (listed.folded, last.folded, last.rows[0].grant.grant_id) == (3, 3, number)  # one for each job
 
 
 def test_an_approved_replay_is_found_again_and_runs(prod_site: Site) -> None:

@@ -29,6 +29,7 @@ from holdfast.governance.switches import PAUSE_TARGET, TARGET
 from holdfast.store.transaction import Reading
 
 PAGE = 50
+LOOK_MAX = 1_000  # grants that a page looks at
 EXAMPLES = 5
 TONES = {
     GrantState.DRAFT: "attention",
@@ -54,6 +55,7 @@ class GrantRow(msgspec.Struct, frozen=True, kw_only=True):
     state: GrantState
     words: str
     tone: str
+    permits: str
 
 
 class GrantsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,7 @@ class GrantsView(msgspec.Struct, frozen=True, kw_only=True):
     drafts: tuple[GrantRow, ...]
     rows: tuple[GrantRow, ...]
     older: int | None  # the id below which the next page begins
+    folded: int  # grants of single jobs, which an act on many made under its own grant: they are not listed
 
 
 class GrantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +77,8 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[JournalRow, ...]
     approval: str  # who may approve, in words
     environment: str
-    approved_how: str | None
+    approved_how: object  # the method, such as console
+    under: object  # the id of the grant of an act on many, of which this one is a part
     about: Granted
     executor: str
     rollback_plan: str
@@ -84,20 +88,30 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[Job, ...]
 
 
-def _row(grant: Grant, now: datetime) -> GrantRow:
+def _row(grant: Grant, now: datetime, about: Granted) -> GrantRow:
     state = GrantState.EXPIRED if grant.state in OPEN and grant.expires_at <= now else grant.state
-    return GrantRow(grant=grant, state=state, words=WORDS[state], tone=TONES[state])
+    return GrantRow(grant=grant, state=state, words=WORDS[state], tone=TONES[state], permits=about.words)
+
+
+def _via(grant: Grant) -> dict[str, object]:
+    """Return how the approver was known; `grant_id` names the grant of an act on many, of which this one is a part."""
+    via = msgspec.json.decode(grant.approved_via or "{}")
+    return via if isinstance(via, dict) else {}
 
 
 def grants_view(reading: Reading, now: datetime, *, before: int | None = None) -> GrantsView:
     """Return the grants that wait, and a page of all."""
     drafts = reading.grants.page(state=GrantState.DRAFT, limit=PAGE) if before is None else []
-    found = reading.grants.page(before=before, limit=PAGE + 1)
+    found = reading.grants.page(before=before, limit=LOOK_MAX + 1)
+    own = [grant for grant in found[:LOOK_MAX] if "grant_id" not in _via(grant)]
+    last = own[PAGE - 1] if len(own) > PAGE else found[:LOOK_MAX][-1] if found else None
+    looked = [grant for grant in found if last is not None and grant.grant_id >= last.grant_id]
     return GrantsView(
         now=now,
-        drafts=tuple(_row(grant, now) for grant in drafts),
-        rows=tuple(_row(grant, now) for grant in found[:PAGE]),
-        older=found[PAGE - 1].grant_id if len(found) > PAGE else None,
+        drafts=tuple(_row(grant, now, granted(reading, grant)) for grant in drafts),
+        rows=tuple(_row(grant, now, granted(reading, grant)) for grant in own[:PAGE]),
+        older=last.grant_id if last is not None and len(looked) < len(found) else None,
+        folded=len(looked) - len(own[:PAGE]),
     )
 
 
@@ -113,8 +127,8 @@ def grant_view(reading: Reading, grant_id: int, now: datetime) -> GrantView:
         DEV: "In dev every person may approve, also the requester.",
         PROD: "In prod another person than the requester must approve, known by a key, a role or this console.",
     }.get(environment, "In stage every person except the requester may approve.")
-    via = msgspec.json.decode(grant.approved_via or "{}")
-    row, about, scope = _row(grant, now), granted(reading, grant), scope_of(grant)
+    about, scope = granted(reading, grant), scope_of(grant)
+    row, via = _row(grant, now, about), _via(grant)
     jobs = reading.jobs.get_many(about.job_ids[:MANY_MAX])
     history = reading.journal.of(grant_id, GRANT.name)
     return GrantView(
@@ -124,7 +138,8 @@ def grant_view(reading: Reading, grant_id: int, now: datetime) -> GrantView:
         history=tuple(reversed(history)),
         approval=who,
         environment=environment,
-        approved_how=via.get("method") if isinstance(via, dict) else None,
+        approved_how=via.get("method"),
+        under=via.get("grant_id"),
         about=about,
         executor=scope.executor if scope else "",
         rollback_plan=scope.rollback_plan if scope else "",
