@@ -157,6 +157,7 @@ def test_data_is_not_touched(sqlite_ledger: str) -> None:
         ("next:  nodd-replay run, with more", "next:  nodd-replay run --db x.db --env dev, with more"),
         ("`holdfast replay inspect`", "`holdfast replay inspect --db x.db`"),
         ("`holdfast nodd datasets`", "`holdfast nodd datasets --db x.db`"),
+        ("`holdfast init --db y.db` or `holdfast check`", "`holdfast init --db y.db` or `holdfast check --db x.db`"),
         # No flag where there is none to take it, for help, or where another ledger is named.
         *(
             (text, text)
@@ -190,7 +191,7 @@ def test_every_command_suggested_in_the_source_exists() -> None:
     for path in Path(package.__file__).parent.rglob("*.py"):
         said |= set(re.findall(r"`(holdfast [a-z][^`{\n]*)", path.read_text(encoding="utf-8")))
     assert len(said) > 40
-    left = {step for step in said if "--db x.db" not in place.text(f"`{step}") and "--help" not in step}
+    left = {step for step in said if " --db " not in place.text(f"`{step}") and "--help" not in step}
     assert {step for step in left if not any(step.startswith(f"holdfast {name}") for name in without)} <= {
         "holdfast head v1", "holdfast slip v1", "holdfast nodd", "holdfast replay", "holdfast audit",
         "holdfast grant", "holdfast registry", "holdfast quarantine", "holdfast switch", "holdfast procedure",

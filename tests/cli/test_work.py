@@ -94,17 +94,30 @@ def test_an_option_wins_over_the_environment_and_that_over_the_default(
             assert ("greet" in reading.operations.declared()) is (name == served)
 
 
-@pytest.mark.parametrize("app", ["shop:ledger", "shop:unnamed", "shop:operations"])
+@pytest.mark.parametrize(
+    "app, variable",
+    [
+        ("shop:ledger", "other.db"),
+        ("shop:ledger", None),
+        ("shop:unnamed", "work.db"),
+        ("shop:unnamed", None),
+        ("shop:operations", "work.db"),
+    ],
+)
 @pytest.mark.attack("files")
-def test_a_worker_in_the_wrong_folder_makes_no_ledger(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory, app: str
+def test_a_worker_in_the_wrong_folder_makes_no_ledger_and_says_how_to(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, app: str, variable: str | None
 ) -> None:
     wrong = tmp_path_factory.mktemp("wrong")
     modules = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
-    environment = {"PYTHONPATH": modules, "HOLDFAST_URL": "work.db"}
-    made = process("worker", app, "--until-idle", "--json", env=environment, cwd=wrong)
+    environment = {"PYTHONPATH": modules} | ({"HOLDFAST_URL": variable} if variable else {})
+    words = ("worker", app, "--until-idle", "--json")
+    made = process(*words, env=environment, cwd=wrong)
     assert (made.code, made.error_code) == (4, "not_a_ledger")
     assert [entry.name for entry in wrong.iterdir()] == []
+    [command] = re.findall("`holdfast (.*?)`", made.json["context"]["next_step"])
+    assert process(*shlex.split(command), env=environment, cwd=wrong).code == 0
+    assert process(*words, env=environment, cwd=wrong).code == 0
 
 
 def test_the_first_line_of_a_worker_says_what_it_serves(ledger: str, folder: Path) -> None:

@@ -23,6 +23,7 @@ VARIABLES = {"holdfast": "HOLDFAST_URL", "nodd-replay": "KFM_WAL_DSN"}
 
 # Where a command can be in a text: in backticks, after a colon, or alone on its line.
 _COMMAND = re.compile(rf"(`|: {{1,2}}|^ *)({'|'.join(VARIABLES)})((?: [a-z][a-z-]*)+)", re.MULTILINE)
+_END = re.compile("[`\n]")
 _HOLDERS = frozenset({"context", "findings", "guards", "checks"})  # the fields of an answer that contain steps
 _STEPS = frozenset({"next", "next_step"})
 # These commands work on another ledger than the given one.
@@ -88,6 +89,7 @@ class LedgerFlags:
         if not path or (program, *path) in _ELSEWHERE or found.string.startswith(" --help", found.end()):
             return found.group()
         rest = words.split()[len(path) :]
+        takes -= set(_END.split(found.string[found.end() :], maxsplit=1)[0].split())  # what the command has already
         if self._secret and DB in takes:
             self._needed[VARIABLES[program]] = None
         return before + " ".join([program, *path, *self._flags_for(program, takes), *rest])

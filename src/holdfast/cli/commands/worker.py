@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import argument, option
 from holdfast.cli.logs import LogFormat, log_handler
@@ -96,6 +97,7 @@ def worker(
     settings = configuration(concurrency=concurrency, drain_s=drain, log=log, telemetry=telemetry, metrics=metrics)
     logging.basicConfig(level=logging.INFO, handlers=[log_handler(LogFormat(settings.log))])
     ledger = load(app, location)
+    _name(ledger, location)
     ledger.create = False  # in the wrong folder a worker would serve a new, empty ledger
     queues = queue or ledger.queues()
     made = Worker(
@@ -149,6 +151,18 @@ def load(app: str, location: Location) -> "Ledger":
         return found
     ledger_url(url, location.schema_given)  # refuses --schema for a file
     return Ledger(url, found.operations, schema=location.schema_given or found.schema)
+
+
+def _name(ledger: "Ledger", location: Location) -> None:
+    """Let printed commands name the ledger, if the application alone names it."""
+    from holdfast.engine.ledger import DEFAULT_URL  # noqa: PLC0415 - see above
+
+    known = configuration()
+    url = ledger.url or known.url or DEFAULT_URL
+    if location.db is None and url != known.url:
+        output.ledger_flags().name("--db", url)
+    if location.schema_given is None and ledger.schema != known.schema:
+        output.ledger_flags().name("--schema", ledger.schema)
 
 
 def _serves(ledger: "Ledger", queues: Sequence[str], concurrency: int) -> dict[str, object]:
