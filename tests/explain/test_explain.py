@@ -12,7 +12,8 @@ import pytest
 from holdfast import Execution, Ledger
 from holdfast.cli.app import COMMANDS
 from holdfast.compat.wal import Wal
-from holdfast.core.commands import Cancel, Commit, Complete, Expire, GiveBack, Quarantine
+from holdfast.core.commands import Cancel, Commit, Complete, Expire, GiveBack, Quarantine, Replay
+from holdfast.core.decide import Move
 from holdfast.core.errors import JobNotFoundError
 from holdfast.core.limits import Limit
 from holdfast.core.machines import JobState
@@ -355,6 +356,27 @@ def test_earlier_failed_attempts_are_listed(verbs: Verbs) -> None:
         "attempts": 1, "spent": 1, "max_attempts": 3, "replay_attempts": 5, "last_error_code": "io_error",
         "last_error_message": "the disk said no at line 3",
     }  # fmt: skip
+
+
+def test_never_more_attempts_than_there_are_are_said_to_be_used(verbs: Verbs) -> None:
+    """The number of an attempt also counts those that cost nothing, and replays have a budget of their own."""
+    hello(verbs)
+    job_id = verbs.submit(max_attempts=2)
+    attempt = verbs.claim_one()
+    verbs.work(attempt, GiveBack(attempt.execution.lease_token, verbs.clock(), "snoozed"))
+    attempt = verbs.claim_one()
+    verbs.work(attempt, fail(attempt, retry_at=verbs.clock.after(20)))
+    names(only(explained(verbs, job_id), JobVerdict.WAITING, "not_due"), "Attempt 2", "1 of 2")
+    verbs.clock.advance(20)
+    hello(verbs)
+    attempt = verbs.claim_one()
+    verbs.work(attempt, fail(attempt))
+    for more in (1, 2):
+        assert isinstance(verbs.rule(verbs.job(job_id), Replay("incident")), Move)
+        if more == 2:
+            names(explained(verbs, job_id).findings[1], "2 of 2 +1")
+        attempt = verbs.claim_one()
+        verbs.work(attempt, fail(attempt))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
