@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -310,6 +311,19 @@ def test_a_worker_may_be_run_again_and_one_that_never_ran_holds_no_file(live: Le
     for _ in range(2):
         live.submit("noop")
         assert workers[0].run(until_idle=True) >= 1
+
+
+def test_a_worker_that_polls_seldom_is_seen_as_often_as_any(live: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "SEEN_S", 0.05)
+
+    def seen_at() -> list[datetime]:
+        with live.store.reading() as reading:
+            return [worker.seen_at for worker in reading.lists.workers()]
+
+    with working(live, poll_s=60.0):
+        eventually(seen_at)
+        first = seen_at()
+        eventually(lambda: seen_at() > first)
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -19,7 +19,7 @@ from holdfast.core.limits import Limit
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, time_text
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE, LOOK_S, Heartbeat
-from holdfast.engine.worker.pace import POLL_S
+from holdfast.engine.worker.pace import POLL_S, SEEN_S
 from holdfast.explain.explain import explain
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, JobVerdict
 from holdfast.explain.pending import AHEAD_MAX
@@ -27,7 +27,7 @@ from holdfast.governance.erasure import erase
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.switches import throw
 from holdfast.store import Declared, Lease, Submission, create_store
-from holdfast.store.verbs.alive import ALIVE_S
+from holdfast.store.verbs.alive import ALIVE_S, SILENT_S
 from holdfast.store.verbs.flow import Flow
 from holdfast.testing import VirtualClock
 from tests.audit.knife import unguarded
@@ -256,7 +256,8 @@ def test_a_worker_with_recent_heartbeats_is_alive(verbs: Verbs) -> None:
         pauses.append(heartbeat.pause_s())
     assert periods == [30 / BEATS_A_LEASE, 30 / BEATS_A_LEASE, 1 / BEATS_A_LEASE]
     assert pauses == [LOOK_S, LOOK_S, 1 / BEATS_A_LEASE]
-    assert max(pauses) + 5 * POLL_S <= ALIVE_S / 2 == 15.0
+    assert max(pauses) + SEEN_S <= SILENT_S == ALIVE_S / 3 == 10.0
+    assert SEEN_S >= 5 * POLL_S
 
 
 def test_no_worker_knows_the_operation(verbs: Verbs) -> None:
@@ -430,7 +431,7 @@ def test_a_cancellation_was_requested(verbs: Verbs) -> None:
     assert found.evidence == {"cancel_requested_at": requested_at, "by": "ann", "reason": "not wanted", "attempt": 1}
 
 
-@pytest.mark.parametrize("ended", ["silent", "stopped"])
+@pytest.mark.parametrize("ended", ["silent", "lost", "stopped"])
 def test_its_worker_is_silent(verbs: Verbs, ended: str) -> None:
     hello(verbs)
     seen_at = text(verbs)
@@ -439,12 +440,12 @@ def test_its_worker_is_silent(verbs: Verbs, ended: str) -> None:
     if ended == "stopped":
         with verbs.store.transaction() as transaction:
             transaction.workers.stopped(WORKER)
-    verbs.clock.advance(ALIVE_S + 1)
+    verbs.clock.advance(after := SILENT_S + 1 if ended == "silent" else ALIVE_S + 1)
     answer = explained(verbs, job_id)
     assert codes(answer) == (JobVerdict.RUNNING, ["running", "owner_silent"])
     found = answer.findings[1]
     said = "stopped" if ended == "stopped" else "was last seen"
-    names(found, said, "2026-03-14 09:26:53 UTC (31 s ago)")
+    names(found, said, f"2026-03-14 09:26:53 UTC ({after:g} s ago)")
     stopped_at = seen_at if ended == "stopped" else None
     assert found.evidence == {"worker_id": WORKER, "seen_at": seen_at, "stopped_at": stopped_at}
     assert found.next == "holdfast stalled"
@@ -505,6 +506,20 @@ def test_an_expired_lease_without_a_worker_to_recover_it(verbs: Verbs) -> None:
     names(found, "worker-1", "attempt 1", "2026-03-14 09:27:23 UTC (1 s ago)", "pending")
     assert found.evidence == lease_of(attempt, verbs, reapers=[], reaped_within_s=None, then="pending")
     assert found.next == "holdfast recover"
+
+
+def test_a_silent_worker_is_not_said_to_recover_a_lease(verbs: Verbs) -> None:
+    hello(verbs, "worker-old")
+    job_id = verbs.submit()
+    verbs.claim_one(seconds=SILENT_S + 1)
+    verbs.clock.advance(1)
+    hello(verbs, "worker-silent")
+    verbs.clock.advance(SILENT_S + 0.5)
+    found = only(explained(verbs, job_id), JobVerdict.BLOCKED, "lease_expired_unseen")
+    assert (found.evidence["reapers"], found.next) == ([], "holdfast recover")
+    hello(verbs, "worker-new")
+    found = only(explained(verbs, job_id), JobVerdict.WAITING, "lease_expired")
+    assert found.evidence["reapers"] == ["worker-new"]
 
 
 def test_a_worker_whose_own_lease_ran_out_is_not_taken_for_living(verbs: Verbs) -> None:

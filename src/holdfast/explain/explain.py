@@ -19,6 +19,7 @@ from holdfast.explain.pending import pending_findings, suspect_finding
 from holdfast.explain.view import JobView, moment_text
 from holdfast.governance.reasons import Reason
 from holdfast.store.transaction import Reading
+from holdfast.store.verbs.alive import is_silent
 from holdfast.store.verbs.erasures import erasure_of
 
 MANY_FAILED = 10  # from so many failed jobs of one operation on, the next command is for all of them
@@ -93,7 +94,7 @@ def _held(seen: JobView, execution: Execution) -> Iterator[Finding]:
         _lease(execution),
     )
     owner = next((w for w in seen.all_workers if w.worker_id == execution.lease_owner), None)
-    if owner is not None and owner not in seen.workers:
+    if owner is not None and (owner not in seen.workers or is_silent(owner, seen.now)):
         last = owner.stopped_at or owner.seen_at
         seen_last = f"{'stopped' if owner.stopped_at else 'was last seen'} at {seen.when(last)}"
         yield seen.finding(
@@ -117,7 +118,7 @@ def _expired(seen: JobView, execution: Execution) -> Finding:
     else:
         answer = decide(Attempt(seen.job, execution), Expire(seen.now), seen.now)
         then = answer.steps[-1].target if isinstance(answer, Move) else seen.job.state
-    reapers = [worker.worker_id for worker in seen.workers]
+    reapers = [worker.worker_id for worker in seen.workers if not is_silent(worker, seen.now)]
     evidence = {**_lease(execution), "reapers": reapers, "reaped_within_s": POLL_S if reapers else None, "then": then}
     if reapers:
         who = f"{reapers[0]} or another running worker" if len(reapers) > 1 else reapers[0]

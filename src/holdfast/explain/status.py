@@ -72,7 +72,7 @@ def status_of(store: Store[Any]) -> dict[str, Any]:
         },
         "workers": {
             "running": int(gauges.one("workers")),
-            "silent": silent,  # of the running ones: they have missed a heartbeat
+            "silent": silent,  # of the running ones: they hang, or were killed
             "slots": int(gauges.one("worker.slots")),
             "leases": int(gauges.one("leases", status="valid")),
             "expired_leases": int(gauges.one("leases", status="expired")),

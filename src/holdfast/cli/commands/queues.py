@@ -225,7 +225,7 @@ def workers(
 ) -> Answer:
     """List the workers that run, with their queues and operations.
 
-    A worker whose heartbeats have stopped is silent: it hangs, or was killed. After 30 s it is lost.
+    A worker that was not seen for 10 s is silent: it hangs, or was killed. After 30 s it is lost.
     """
     with store.reading() as reading:
         now = store.now()

@@ -8,6 +8,7 @@ than PAYLOAD_MAX is not claimed ahead, but read when its handler starts, togethe
 from __future__ import annotations
 
 POLL_S = 1.0  # how often a worker looks for work that nothing has announced
+SEEN_S = 5.0  # how often the ledger sees a worker, at the least
 AHEAD_S = 0.05
 PAYLOAD_MAX = 16 << 10
 SHORT_S = 0.001  # handlers that take less are ended in groups

@@ -27,7 +27,7 @@ from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.bell import Bell
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.keeper import Keeper
-from holdfast.engine.worker.pace import AHEAD_S, PAYLOAD_MAX, POLL_S, SHORT_S, Pace
+from holdfast.engine.worker.pace import AHEAD_S, PAYLOAD_MAX, POLL_S, SEEN_S, SHORT_S, Pace
 from holdfast.engine.worker.reaper import Reaper, RecoveryReport, recover
 from holdfast.engine.worker.slots import ThreadSlots
 from holdfast.engine.worker.turn import Turn
@@ -456,7 +456,7 @@ class Worker:
 
     def _register(self) -> None:
         names = sorted(f"{operation.name}@{operation.version}" for operation in self._ledger.operations)
-        if time.monotonic() - self._seen_at < self._poll_s * 5 and self._seen_at:
+        if time.monotonic() - self._seen_at < min(SEEN_S, self._poll_s * 5) and self._seen_at:
             return
         first, self._seen_at = not self._seen_at, time.monotonic()
         with self._ledger.store.transaction() as transaction:

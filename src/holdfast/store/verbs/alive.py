@@ -10,10 +10,9 @@ from holdfast.store.transaction import Reading
 from holdfast.store.verbs.lists import WorkerRow
 
 ALIVE_S = 30.0
-"""A worker records a heartbeat at least every ten seconds. After three missed heartbeats, or once one of its leases has
-expired since it was last seen, it counts as stopped."""
-SILENT_S = ALIVE_S / 2
-"""A worker that runs is never seen less often than this. One that is silent for longer hangs, or was killed."""
+"""A worker that was not seen for longer, or one of whose leases has expired since it was last seen, counts as lost."""
+SILENT_S = ALIVE_S / 3
+"""A worker that runs is seen every five seconds. One that is silent for longer than this hangs, or was killed."""
 
 
 def alive_workers(reading: Reading, now: datetime) -> list[WorkerRow]:
@@ -27,7 +26,7 @@ def alive_workers(reading: Reading, now: datetime) -> list[WorkerRow]:
 
 
 def is_silent(worker: WorkerRow, now: datetime) -> bool:
-    """Return whether a worker that counts as running has missed a heartbeat."""
+    """Return whether a worker that counts as running hangs, or was killed."""
     return now - worker.seen_at > timedelta(seconds=SILENT_S)
 
 
