@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -146,7 +146,7 @@ class Bus:
 
     def subscribe(self, subscriber: Callable[[Event], None], kind: type[Event]) -> Subscription:
         """Call a subscriber with every event of a kind from now on."""
-        if not callable(subscriber):
+        if not callable(cast("object", subscriber)):
             from holdfast.core.arguments import refuse  # noqa: PLC0415 - only for an error
 
             refuse("subscriber", subscriber, "a function")
