@@ -15,7 +15,7 @@ import pytest
 from holdfast.audit.check.runner import check
 from holdfast.core.authority import Act, Wanted
 from holdfast.core.commands import Fail, Quarantine
-from holdfast.core.errors import AuthorityError, InputError, ReplayGuardError
+from holdfast.core.errors import AuthorityError, InputError, ReplayGuardError, StoreUnavailableError
 from holdfast.core.machines import JobState
 from holdfast.governance import switches
 from holdfast.governance.grants import request
@@ -331,6 +331,14 @@ def test_a_subscription_is_created_as_printed(cloud: Cloud) -> None:
     bare = Queue(cloud.queue()[0], endpoint=cloud.endpoint)
     cloud.sqs.set_queue_attributes(QueueUrl=bare.url, Attributes={"Policy": ""})
     assert [one.code for one in doctor.look_at_queue(bare, None, shipped())] == ["no_policy"]
+
+
+def test_a_topic_that_does_not_exist_is_named(cloud: Cloud) -> None:
+    plan = subscription.plan(shipped()["gfs"], BUCKET, queue="nodd-t", account="123456789012")
+    missing = msgspec.structs.replace(plan, topic="arn:aws:sns:us-east-1:123456789012:NewNothingObject")
+    with pytest.raises(StoreUnavailableError) as refused:
+        subscription.carry_out(missing, endpoint=cloud.endpoint)
+    assert missing.topic in refused.value.hint
 
 
 def test_two_datasets_of_one_topic_share_a_queue_and_both_are_admitted(cloud: Cloud) -> None:

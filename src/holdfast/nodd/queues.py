@@ -112,21 +112,25 @@ def _received(message: Mapping[str, Any]) -> Received:
     )
 
 
-def _unavailable(message: str) -> StoreUnavailableError:
-    return StoreUnavailableError(message, next_step="Check the queue's URL, --endpoint, --region and the credentials.")
+QUEUE_URL = "the queue's URL"
+
+
+def _unavailable(message: str, *, check: str = QUEUE_URL) -> StoreUnavailableError:
+    return StoreUnavailableError(message, next_step=f"Check {check}, --endpoint, --region and the credentials.")
 
 
 @contextmanager
-def aws_errors(what: str) -> Iterator[None]:
-    """Turn errors of AWS calls in a block of code into StoreUnavailableError."""
+def aws_errors(what: str, *, check: str = QUEUE_URL) -> Iterator[None]:
+    """Turn errors of AWS calls in a block of code into StoreUnavailableError, which says what to check."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra
 
     try:
         yield
     except ClientError as error:
-        raise _unavailable(f"{what} answered {error.response.get('Error', {}).get('Code', 'an error')}") from None
+        code = error.response.get("Error", {}).get("Code", "an error")
+        raise _unavailable(f"{what} answered {code}", check=check) from None
     except BotoCoreError as error:
-        raise _unavailable(f"{what} cannot be reached: {type(error).__name__}") from None
+        raise _unavailable(f"{what} cannot be reached: {type(error).__name__}", check=check) from None
 
 
 def client(service: str, *, endpoint: str | None = None, region: str = "us-east-1") -> Any:

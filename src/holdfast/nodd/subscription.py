@@ -143,13 +143,14 @@ def _made(wanted: SubscriptionPlan, sqs: Any, sns: Any) -> dict[str, str]:
     if existing := _existing(sns, wanted.topic, arn):
         _widen(sns, existing, wanted.subscription)
         return {"queue_url": url, "subscription": existing}
-    made = sns.subscribe(
-        TopicArn=wanted.topic,
-        Protocol="sqs",
-        Endpoint=arn,
-        Attributes=dict(wanted.subscription),
-        ReturnSubscriptionArn=True,
-    )
+    with aws_errors("the topic", check=f"the topic {wanted.topic}"):
+        made = sns.subscribe(
+            TopicArn=wanted.topic,
+            Protocol="sqs",
+            Endpoint=arn,
+            Attributes=dict(wanted.subscription),
+            ReturnSubscriptionArn=True,
+        )
     return {"queue_url": url, "subscription": str(made["SubscriptionArn"])}
 
 
