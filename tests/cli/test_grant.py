@@ -79,7 +79,7 @@ def test_a_grant_from_request_to_use(empty_url: str) -> None:
     assert approved.tells("rant 1", "active")
     shown = run("grant", "show", "1", "--json").json
     assert list(shown) == ["grant", "permits", "jobs", "next", "journal", "approval_text"]
-    assert (shown["permits"], shown["jobs"], shown["next"]) == ("ledger.repair of ledger", None, None)
+    assert (shown["permits"], shown["jobs"], shown["next"]) == ("repair of the ledger", None, None)
     assert (shown["grant"]["state"], shown["grant"]["approved_by"], shown["grant"]["approved_via"]) == (
         "active", "bob", "claimed",
     )  # fmt: skip

@@ -8,6 +8,7 @@ from holdfast import Ledger
 from holdfast.console.views.failures import failure_groups
 from holdfast.console.views.needs import HANGS, RETRIED_MANY, Need
 from holdfast.console.views.overview import ledger_of, overview
+from holdfast.console.views.queues import FAILING, QueueRow, QueueStatus
 from holdfast.core.commands import Fail
 from holdfast.engine.worker.reaper import recover
 from holdfast.scheduling.limits import Limits
@@ -21,6 +22,14 @@ def needs(ledger: Ledger) -> dict[str, Need]:
         now = ledger.store.now()
         found = overview(reading, failure_groups(reading, now), ledger_of(reading, "sqlite:///x.db"), now).needs
     return {need.code: need for need in found}
+
+
+def queue_of(ledger: Ledger, name: str) -> QueueRow:
+    """Return the row of a queue on the overview."""
+    with ledger.store.reading() as reading:
+        now = ledger.store.now()
+        found = overview(reading, failure_groups(reading, now), ledger_of(reading, "sqlite:///x.db"), now).queues
+    return next(row for row in found if row.name == name)
 
 
 def full(ledger: Ledger) -> list[int]:
@@ -100,6 +109,20 @@ def test_jobs_that_a_limit_or_a_switch_holds_back_are_no_queue_that_starts_nothi
         assert "nothing_starts" in needs(ledger)
         Limits(ledger).set("queue:geo", running=1, reason="slow down")
         assert "nothing_starts" not in needs(ledger)
+
+
+def test_a_queue_whose_failed_jobs_were_all_put_right_is_not_failing(ledger_url: str) -> None:
+    with Ledger(ledger_url, create=False) as ledger:
+        ids = [ledger.submit("noop", queue="pay").job_id for _ in range(FAILING)]
+        with ledger.store.transaction() as transaction:
+            held = transaction.executions.claim_these(ids, Lease(owner="pay/1", seconds=600))
+            fails = [(one, Fail(one.execution.lease_token, "http_401", "the key expired")) for one in held]
+            transaction.executions.move(fails, actor="pay/1")
+        assert queue_of(ledger, "pay").status is QueueStatus.FAILING
+        for job_id in ids:
+            ledger.retry(job_id, reason="the key was renewed")
+        assert queue_of(ledger, "pay").status is not QueueStatus.FAILING
+        assert queue_of(ledger, "pay").failed_hour == FAILING
 
 
 def test_without_a_worker_no_queue_is_said_to_keep_up(ledger_url: str) -> None:

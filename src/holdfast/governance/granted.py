@@ -75,6 +75,12 @@ def act_words(action: str, target: str) -> str:
             return f"resume of queue {target.removeprefix(PAUSE_TARGET)}"
         case Act.LIFT:
             return f"lift of switch {target.removeprefix(TARGET)}"
+        case Act.APPROVER:
+            return f"registration of approver {target}"
+        case Act.PROCEDURE if target.startswith("procedure:"):
+            return f"run of procedure {target.removeprefix('procedure:')}"
+        case Act.REPAIR:
+            return "repair of the ledger"
     return f"{action} of {target}"
 
 

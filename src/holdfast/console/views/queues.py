@@ -205,7 +205,7 @@ def _status(
         return QueueStatus.NO_WORKER
     if stalled and counts[JobState.RUNNING] < slots:
         return QueueStatus.STALLED
-    if failed >= FAILING:
+    if failed >= FAILING and (counts[JobState.FAILED] or counts[JobState.QUARANTINED]):
         return QueueStatus.FAILING
     if due and counts[JobState.RUNNING] >= slots:
         return QueueStatus.FULL
