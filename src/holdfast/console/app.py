@@ -35,7 +35,7 @@ from holdfast.core.json_input import loads
 from holdfast.engine.ledger import Ledger
 from holdfast.store import Store
 
-API = "/api/"
+API, METRICS = "/api/", "/metrics"  # for programs: errors are JSON, and nothing leads to the login page
 BODY_S = 20.0  # for the body of a request
 BODY_MORE = 64 << 10  # of a request, beside the payload of a job
 
@@ -130,7 +130,8 @@ def _answered(request: AnyRequest, problem: Problem) -> Response[Any]:
 
 def _wants_json(request: AnyRequest) -> bool:
     console: Console = request.app.state.console
-    return str(request.scope["path"]).startswith((API, console.settings.base_path + API))
+    path = str(request.scope["path"]).removeprefix(console.settings.base_path)
+    return path.startswith((API, METRICS))
 
 
 def _wanted_page(request: AnyRequest) -> str:
