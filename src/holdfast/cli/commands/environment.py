@@ -19,7 +19,7 @@ def environment(
 ) -> Answer:
     """Raise the environment of a ledger.
 
-    From dev to stage, and from stage to prod.
+    From dev to stage or prod, or from stage to prod.
 
     It is never lowered, and not raised while a grant is active. The journal has who raised it and why.
     """
