@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import click
 import pytest
 
+from holdfast.cli.app import app
 from tests.support.guides import ROOT, blocks, run_python
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,3 +34,20 @@ def test_the_readme_says_what_is_not_promised() -> None:
         "nothing was run against NOAA's live feed",
     ):
         assert words in limits
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_a_command_in_a_page_exists_with_its_options(document: Path) -> None:
+    wrong = []  # "holdfast head v1" is the first line of a file
+    for line in re.findall(
+        r"`(?:\.venv/bin/)?holdfast (?!head v1)([a-z][^`\n]*)`", document.read_text(encoding="utf-8")
+    ):
+        words = line.split()
+        command: click.Command | None = app
+        while isinstance(command, click.Group) and words and re.fullmatch(r"[a-z][a-z-]*", words[0]):
+            command = command.get_command(click.Context(command), words.pop(0))
+        known = {option for parameter in command.params for option in parameter.opts} if command else set()
+        named = {word for word in words if re.fullmatch(r"--[a-z][a-z-]*", word)}
+        if command is None or named - known - {"--db", "--help", "--json", "--schema"}:
+            wrong.append(line)
+    assert wrong == []
