@@ -198,7 +198,7 @@ REWRITES = {
 } | {
     f"{table}.{column}": LAST.format(table, column, key)
     for table, key, columns in (
-        ("jobs", "job_id", "event actor reason last_error_code last_error_message quarantine_code"),
+        ("jobs", "job_id", "event actor reason result last_error_code last_error_message quarantine_code"),
         ("grants", "grant_id", "approved_by approved_via actor event reason action target requested_by"),
         ("approvers", "name", "public_key added_by reason"),
     )

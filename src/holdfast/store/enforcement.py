@@ -64,6 +64,7 @@ _MEANINGS = {
 NOTED = (
     "event", "actor", "reason", "move_id", "grant_id", "approved_by", "approved_via", "consumed_by", "last_error_code",
     "last_error_message", "excuse_code", "excuse_message", "quarantine_code", "replay_reason", "stop_state", "run_at",
+    "result",
 )  # fmt: skip
 """The columns whose change under maintenance is journalled if the record does not move, besides write-once columns."""
 REWRITE, DELETE = "rewrite", "delete"
@@ -173,7 +174,10 @@ def call_rewritten(old: str, new: str) -> str:
 
 
 def _distinct(guarded: Guarded, old: str, new: str) -> dict[str, str]:
-    return {column: f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in noted_columns(guarded)}
+    changed = {column: f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in noted_columns(guarded)}
+    if "result" in changed:  # retention drops results: that is not journalled
+        changed["result"] = f"({new}.result IS NOT NULL AND {changed['result']})"
+    return changed
 
 
 def setting_violations(old: str, new: str, no_door: str) -> Iterator[Violation]:

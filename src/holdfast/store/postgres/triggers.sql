@@ -651,6 +651,10 @@ BEGIN
       THEN ' run_at'
       ELSE ''
       END || CASE
+      WHEN (n.result IS NOT NULL AND n.result IS DISTINCT FROM o.result)
+      THEN ' result'
+      ELSE ''
+      END || CASE
       WHEN n.last_error_code IS DISTINCT FROM o.last_error_code
       THEN ' last_error_code'
       ELSE ''
@@ -702,6 +706,7 @@ BEGIN
         OR n.queue IS DISTINCT FROM o.queue
         OR n.priority IS DISTINCT FROM o.priority
         OR n.run_at IS DISTINCT FROM o.run_at
+        OR (n.result IS NOT NULL AND n.result IS DISTINCT FROM o.result)
         OR n.last_error_code IS DISTINCT FROM o.last_error_code
         OR n.last_error_message IS DISTINCT FROM o.last_error_message
         OR n.excuse_code IS DISTINCT FROM o.excuse_code

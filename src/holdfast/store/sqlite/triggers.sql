@@ -651,7 +651,7 @@ END;
 
 -- trigger: holdfast_jobs_rewritten
 CREATE TRIGGER holdfast_jobs_rewritten AFTER UPDATE OF
-  operation, queue, priority, run_at, last_error_code, last_error_message, excuse_code, excuse_message,
+  operation, queue, priority, run_at, result, last_error_code, last_error_message, excuse_code, excuse_message,
   quarantine_code, replay_reason, event, actor, reason, move_id, grant_id
   ON holdfast_jobs
 WHEN NEW.state = OLD.state
@@ -660,6 +660,7 @@ WHEN NEW.state = OLD.state
     OR NEW.queue IS DISTINCT FROM OLD.queue
     OR NEW.priority IS DISTINCT FROM OLD.priority
     OR NEW.run_at IS DISTINCT FROM OLD.run_at
+    OR (NEW.result IS NOT NULL AND NEW.result IS DISTINCT FROM OLD.result)
     OR NEW.last_error_code IS DISTINCT FROM OLD.last_error_code
     OR NEW.last_error_message IS DISTINCT FROM OLD.last_error_message
     OR NEW.excuse_code IS DISTINCT FROM OLD.excuse_code
@@ -694,6 +695,10 @@ BEGIN
       END || CASE
       WHEN NEW.run_at IS DISTINCT FROM OLD.run_at
       THEN ' run_at'
+      ELSE ''
+      END || CASE
+      WHEN (NEW.result IS NOT NULL AND NEW.result IS DISTINCT FROM OLD.result)
+      THEN ' result'
       ELSE ''
       END || CASE
       WHEN NEW.last_error_code IS DISTINCT FROM OLD.last_error_code
