@@ -109,6 +109,7 @@ SECRETS = {
     "SendGrid": ("S" + f"G.{LETTERS[:22]}.{LETTERS}", LETTERS),
     "Twilio": ("S" + f"K{HEX}", HEX),
     "Telegram": (f"{DIGITS}:AA{LETTERS}x", LETTERS),
+    "Telegram's URL": (f"https://api.telegram.org/bot{DIGITS}:AA{LETTERS}x/getMe", LETTERS),
     "Discord": ("M" + f"{LETTERS[:25]}.Gabcde.{LETTERS}", LETTERS),
     "Discord, webhook": (f"https://discord.com/api/webhooks/1/{LETTERS}", LETTERS),
     "npm": ("npm" + f"_{LETTERS}", LETTERS),

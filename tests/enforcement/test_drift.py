@@ -143,6 +143,11 @@ POSTGRES_TAMPERINGS = {
         ["CREATE FUNCTION holdfast_delete(what text) RETURNS boolean LANGUAGE sql AS 'SELECT false'"],
         ["holdfast_delete"],
     ),
+    "function that is not called with NULL": (
+        ["ALTER FUNCTION holdfast_refuse(text, text) STRICT"],
+        ["holdfast_refuse"],
+    ),
+    "function that reads an older state": (["ALTER FUNCTION holdfast_delete() STABLE"], ["holdfast_delete"]),
     "function of its owner": (["ALTER FUNCTION holdfast_delete() SECURITY DEFINER"], ["holdfast_delete"]),
     "view replaced": (
         ["CREATE OR REPLACE VIEW holdfast_executions AS SELECT * FROM ({executions}) e WHERE e.attempt < 0"],

@@ -98,7 +98,7 @@ KINDS = (
     Kind(("dapi",), r"\bdapi[0-9a-f]{32}"),
     Kind(("key-",), r"\bkey-[0-9a-f]{32}"),
     Kind(("nrak-",), r"\bNRAK-[A-Z0-9]{20,}"),
-    Kind((":aa",), r"\b\d{8,10}:AA[\w-]{30,}"),  # Telegram
+    Kind((":aa",), r"(?<!\d)\d{8,10}:AA[\w-]{30,}"),  # Telegram, in its URLs after "bot"
     Kind(("sk",), r"\bSK[0-9a-f]{32}\b"),  # Twilio
     Kind((".",), r"\b[MNO][A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"),  # Discord
 )  # fmt: skip

@@ -146,7 +146,8 @@ class PostgresSchema(Store[LedgerConnection]):
         rows = connection.execute(
             "SELECT proname::text,"
             " CASE WHEN proconfig = ARRAY[%s, format('search_path=pg_catalog, %%I, pg_temp', %s::text)]"
-            " AND NOT prosecdef AND count(*) OVER (PARTITION BY proname) = 1 THEN prosrc ELSE '' END FROM pg_proc"
+            " AND NOT prosecdef AND NOT proisstrict AND provolatile = 'v'"
+            " AND count(*) OVER (PARTITION BY proname) = 1 THEN prosrc ELSE '' END FROM pg_proc"
             " WHERE pronamespace = to_regnamespace(quote_ident(%s)) AND proname LIKE 'holdfast\\_%%'",
             (_SETTING, self.schema, self.schema),
         )
