@@ -79,10 +79,7 @@ class Committer:
                 self._waiting.append(batch)
             try:
                 while not batch.done:
-                    if batch.left:
-                        _answer_unknown(batch.tasks)
-                        batch.done = True
-                    elif self._leads(batch):
+                    if batch.left or self._leads(batch):
                         self._lead(batch)
                     else:
                         batch.woken.acquire(timeout=LOST_S)
@@ -100,23 +97,27 @@ class Committer:
         batches = [own]
         lost = True  # until each is answered
         try:
-            with self._lock:
-                batches += [batch for batch in self._waiting if batch.waits and batch is not own]
-                for batch in batches[1:]:
-                    batch.taken = own.here
-                self._waiting.clear()
-            self._run([task for batch in batches for task in batch.tasks])
-            lost = False
+            if not own.left:  # else it answers for the leader that has left, while another may lead
+                with self._lock:
+                    batches += [batch for batch in self._waiting if batch.waits and batch is not own]
+                    for batch in batches[1:]:
+                        batch.taken = own.here
+                    self._waiting.clear()
+                self._run([task for batch in batches for task in batch.tasks])
+                lost = False
         finally:
             if lost:
-                _answer_unknown([task for batch in batches for task in batch.tasks])
+                from holdfast.engine.isolation import answer_unknown  # noqa: PLC0415 - a thread is being stopped
+
+                answer_unknown([task for batch in batches for task in batch.tasks])
             # Each caller wakes the next one: if all woke at once, they would only wait for each other's GIL.
             for batch, following in zip(batches, [*batches[1:], None], strict=True):
                 batch.following, batch.done = following, True
             with self._lock:
-                self._leader = next((batch for batch in self._waiting if batch.waits), None)
-                if self._leader is not None:
-                    self._leader.woken.release()
+                if self._leader is own:
+                    self._leader = next((batch for batch in self._waiting if batch.waits), None)
+                    if self._leader is not None:
+                        self._leader.woken.release()
 
     def _run(self, tasks: Sequence[Task[Any]]) -> None:
         if self.world.planned(BETWEEN):
@@ -176,12 +177,6 @@ class Committer:
         if self.world.reach is not nothing:
             for point in dict.fromkeys(points[when] for task in tasks if (points := task.points) is not None):
                 self.world.reach(point)
-
-
-def _answer_unknown(tasks: Sequence[Task[Any]]) -> None:
-    from holdfast.engine.isolation import answer_unknown  # noqa: PLC0415 - a thread is being stopped
-
-    answer_unknown(tasks)
 
 
 def write_sets(tasks: Sequence[Task[Any]], transaction: Transaction, written: Written) -> None:

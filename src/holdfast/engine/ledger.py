@@ -279,16 +279,14 @@ class Ledger:
         """
         from holdfast.engine.worker.worker import Worker  # noqa: PLC0415 - a worker imports its ledger
 
-        if isinstance(queues, str):
-            raise TypeError("queues is one text")  # each letter would be a queue
         attempts = 0
         worked_on: set[str] = set()
         while not worked_on.issuperset(found := queues or self.queues()):  # again, if work has led to other queues
             worked_on.update(found)
             if self.world.clock is None:
-                worker = Worker(self, queues=sorted(worked_on), concurrency=concurrency)
+                worker = Worker(self, queues=queues or sorted(worked_on), concurrency=concurrency)
             else:
-                worker = Worker(self, queues=sorted(worked_on), concurrency=1, batch_max=1, executor="inline")
+                worker = Worker(self, queues=queues or sorted(worked_on), concurrency=1, batch_max=1, executor="inline")
             attempts += worker.run(until_idle=True)
         return attempts
 
