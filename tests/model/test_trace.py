@@ -28,7 +28,7 @@ from tests.cli.commands import holdfast
 pytestmark = pytest.mark.attack("files")
 
 Lines = list[list[Any]]  # the journal rows of a file
-MACHINE, SUBJECT, VERSION = 4, 5, 6  # where they are in a line of a snapshot
+MACHINE, SUBJECT, VERSION, EVENT, ACTOR = 4, 5, 6, 9, 10  # where they are in a line of a snapshot
 
 
 def steps(report: TraceReport) -> set[tuple[str, str, int]]:
@@ -111,6 +111,20 @@ def complete_twice(lines: Lines, rich: Rich) -> None:
     lines.append(again)
 
 
+def repeat(lines: Lines, rich: Rich) -> None:
+    last = lines[rows_of(lines, rich.done)[-1]]
+    lines.append(["journal", 10**6, *last[2:]])
+
+
+def complete_by_another(lines: Lines, rich: Rich) -> None:
+    lines[rows_of(lines, rich.done)[-1]][ACTOR] = "another-worker"
+
+
+def end_otherwise(lines: Lines, rich: Rich) -> None:
+    """Let the last row of a job say what takes one edge more than it has."""
+    lines[rows_of(lines, rich.done)[-1]][EVENT] = "retry"
+
+
 def spend_more(lines: Lines, rich: Rich) -> None:
     """Give the job one attempt less than it took."""
     call = next(line for line in lines if line[:2] == ["calls", rich.retried])
@@ -121,6 +135,9 @@ FORGERIES: dict[str, tuple[Callable[[Lines, Rich], None], Callable[[Rich], tuple
     "a row is gone": (drop, lambda rich: ("gap", rich.done_late)),
     "two rows changed places": (swap, lambda rich: ("source", rich.done_late)),
     "a job is completed twice": (complete_twice, lambda rich: ("second_commit", rich.done)),
+    "a row is there twice": (repeat, lambda rich: ("twice", rich.done)),
+    "another worker completes an attempt": (complete_by_another, lambda rich: ("fence", rich.done)),
+    "a move of more edges than versions": (end_otherwise, lambda rich: ("version", rich.done)),
     "an attempt too many": (spend_more, lambda rich: ("edge", rich.retried)),
 }
 
