@@ -26,6 +26,7 @@ from holdfast.core.errors import (
 from holdfast.core.records import time_text
 from holdfast.store.migrations import unique_indexes
 from holdfast.store.requests import Effect
+from holdfast.store.requests import Params as AnyParams
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.identity import LOG_BYTES_MAX, LedgerFiles
 from holdfast.store.sqlite.turnstile import Turnstile
@@ -104,9 +105,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         [sql] = self._statements["complete_jobs"]
         return plain_cursor(session.connection).execute(sql, params | {"rows": encoded(rows)}).rowcount
 
-    def execute(
-        self, connection: sqlite3.Connection, sql: str, params: Params | Sequence[object] = ()
-    ) -> list[tuple[Any, ...]]:
+    def execute(self, connection: sqlite3.Connection, sql: str, params: AnyParams = ()) -> list[tuple[Any, ...]]:
         try:
             return plain_cursor(connection).execute(sql, params).fetchall()
         except sqlite3.OperationalError as error:
