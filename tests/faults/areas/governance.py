@@ -65,6 +65,12 @@ PROCEDURE = (
         f"{PROCEDURES}::test_a_root_belongs_to_one_run_permanently",
     ),
     plain(
+        "governance.stored_steps_not_read",
+        "A run that is continued does not read which of its steps were performed.",
+        Patch(RUNNER, "ProcedureRunner._remember", "records_of(reading, run.run_id)", "()"),
+        f"{TESTS}/test_procedures_crash.py::test_a_crash_anywhere_is_resumed_to_the_same_end",
+    ),
+    plain(
         "governance.compensation_not_recorded",
         "A step is undone and stays recorded as performed.",
         Patch(
