@@ -404,7 +404,7 @@ def peaks(store: Store[Any], rows: int) -> tuple[int, int]:
 
 def test_memory_does_not_grow_with_the_journal(store: Store[Any]) -> None:
     sealing, verifying = peaks(store, 20_000)
-    assert sealing < 16e6, f"{sealing / 1e6:.1f} MB"
+    assert sealing < 3e6, f"{sealing / 1e6:.1f} MB"
     assert verifying < 16e6, f"{verifying / 1e6:.1f} MB"
 
 

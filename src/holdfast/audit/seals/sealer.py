@@ -37,7 +37,7 @@ from holdfast.store.verbs.seals import BEFORE_ALL, Block, Bounds, Key
 
 BLOCK_ROWS = 8192
 WINDOW = 16 * BLOCK_ROWS  # numbers that one transaction reads
-PAGE = 4096
+PAGE = 512  # rows in memory: a page of 4096 takes 6 MB, and no less CPU
 REST = -1  # the last number of a block that is cut when it is read
 HASHED = (
     "seal_id", "format", "epoch", "last_xid", "last_seq", "low_seq", "high_seq", "rows", "digest", "previous",
