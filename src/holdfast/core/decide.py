@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.core.commands import Claim, Complete, Fail, Submit
+from holdfast.core.commands import Claim, Complete, Submit
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
 from holdfast.core.machines import (
@@ -153,33 +153,6 @@ def _complete(attempt: Attempt, command: Complete, now: datetime) -> Answer:
         return refused
     steps = (execution_step(attempt, "complete"), job_step(attempt.job, "succeed"))
     return Move(steps=steps, token=command.token, lease_live=True, result=command.result)
-
-
-@guards(Fail)
-def _fail(attempt: Attempt, command: Fail, now: datetime) -> Answer:
-    refused = not_held(attempt.execution, "abort", command.token, now)
-    if refused:
-        return refused
-    job = attempt.job
-    if command.quarantine_code == CANCELLED:
-        event = "cancel"
-    elif command.permanent or not job.may_replay:
-        event = "quarantine"
-    elif command.retry_at is not None and job.may_retry:
-        event = "retry"
-    else:
-        event = "fail"
-    quarantine_code = (command.quarantine_code or command.code) if event in ("quarantine", "cancel") else None
-    return aborted(
-        attempt,
-        event,
-        token=command.token,
-        lease_live=True,
-        run_at=command.retry_at if event == "retry" else None,
-        error_code=command.code,
-        error_message=command.message,
-        quarantine_code=quarantine_code,
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

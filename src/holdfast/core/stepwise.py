@@ -1,4 +1,4 @@
-"""The guards of an attempt that is not completed in one write: start, commit, finish, give back, and a heartbeat.
+"""The guards of an attempt that is not completed in one write: start, commit, finish, fail, give back, heartbeat.
 
 `decide` imports this module at the first such command.
 
@@ -8,8 +8,19 @@ an attempt that has ended has no heartbeat.
 
 from datetime import datetime
 
-from holdfast.core.commands import Beat, Commit, Finish, GiveBack, Start
-from holdfast.core.decide import Answer, Move, Refused, aborted, execution_step, guards, job_step, not_held, wrong_state
+from holdfast.core.commands import Beat, Commit, Fail, Finish, GiveBack, Start
+from holdfast.core.decide import (
+    CANCELLED,
+    Answer,
+    Move,
+    Refused,
+    aborted,
+    execution_step,
+    guards,
+    job_step,
+    not_held,
+    wrong_state,
+)
 from holdfast.core.machines import EXECUTION, ExecutionStatus
 from holdfast.core.records import Attempt
 
@@ -47,6 +58,33 @@ def _finish(attempt: Attempt, command: Finish, now: datetime) -> Answer:
     steps = (execution_step(attempt, "finish"), job_step(attempt.job, "succeed"))
     live = False if command.token is None else None
     return Move(steps=steps, token=execution.lease_token, lease_live=live)
+
+
+@guards(Fail)
+def _fail(attempt: Attempt, command: Fail, now: datetime) -> Answer:
+    refused = not_held(attempt.execution, "abort", command.token, now)
+    if refused:
+        return refused
+    job = attempt.job
+    if command.quarantine_code == CANCELLED:
+        event = "cancel"
+    elif command.permanent or not job.may_replay:
+        event = "quarantine"
+    elif command.retry_at is not None and job.may_retry:
+        event = "retry"
+    else:
+        event = "fail"
+    quarantine_code = (command.quarantine_code or command.code) if event in ("quarantine", "cancel") else None
+    return aborted(
+        attempt,
+        event,
+        token=command.token,
+        lease_live=True,
+        run_at=command.retry_at if event == "retry" else None,
+        error_code=command.code,
+        error_message=command.message,
+        quarantine_code=quarantine_code,
+    )
 
 
 @guards(GiveBack)

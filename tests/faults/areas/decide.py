@@ -7,7 +7,7 @@ from holdfast.model.guards import AUTOMATIC, BUDGETED, KEEPS, LOST, SPENT
 from tests.faults.seeded import Broken, Patch, SeededFault
 
 FILE = "core/decide.py"
-STEPWISE = ("_start", "_commit", "_finish", "_give_back", "_beat")
+STEPWISE = ("_start", "_commit", "_finish", "_fail", "_give_back", "_beat")
 RULINGS = ("_replay", "_put_back", "_take_out", "_expire", "_revoke")
 NEVER = "if False:"
 TESTS = ("tests/core/test_decide.py",)
