@@ -4,7 +4,7 @@ A journal row has the time at which it was written: a row that was written befor
 after it is included.
 
 Invariants: rows written at exactly the given time are included; nothing is guessed: a column that follows from no
-journal row, finished attempt or later move is None, and a job's is listed in `unknown`; where the necessary rows are
+journal row, finished attempt or later move is None, and `unknown` lists those of the job; where the necessary rows are
 archived, the answer is HistoryArchivedError and never a state.
 """
 
@@ -71,7 +71,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     job: PastJob
     executions: tuple[PastExecution, ...]
     journal: tuple[JournalRow, ...]  # the job's rows and its executions', in the order in which they were written
-    unknown: tuple[str, ...]  # the job's columns whose value then is not known
+    unknown: tuple[str, ...]  # the job's columns whose value at that time is not known
     archived_before: datetime | None  # the time of the first journal row of the job, if older rows were archived
 
 
@@ -130,7 +130,7 @@ class _JournalAt:
         self.earlier = [row for row in own if row.at <= at]
         self.later = [row for row in own if row.at > at]
         self.is_whole = first == 1 and bool(own) and own[0].version == 1
-        # An attempt has no `history_from`: its history was cut if that of its job was, and its first row is missing.
+        # An attempt has no `history_from`. Its history was cut if that of its job was and its own first row is missing.
         self._was_cut = first > 1 and (machine == JOB.name or not own or own[0].version > 1)
 
     def archived_before(self, last_moved: datetime) -> datetime | None:

@@ -27,7 +27,7 @@ def actor_and_reason(actor: str, reason: str) -> tuple[str, str]:
 
 
 def retry_races(once: Callable[[], T]) -> T:
-    """Run a transaction, and again if it lost a race or the database refused it: it then sees what the winner wrote."""
+    """Run a transaction; after a lost race or a refusal of the database repeat it, to see what the winner wrote."""
     for _ in range(RACES_MAX - 1):
         try:
             return once()

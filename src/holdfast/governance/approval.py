@@ -167,7 +167,7 @@ def _unproven(reading: Reading, approver: Approver) -> tuple[Doubt, str] | None:
         return None
     by = reading.grants.approvers().get(grant.approved_by or "")
     if by is not None and (by.grant_id or 0) > grant.grant_id:
-        return None  # registered again since, with another key: the one that signed is not known any more
+        return None  # registered again later, with another key: the key that signed is not stored any more
     signature = via.get("signature")
     text = approval_text(grant, reading.settings.read()["ledger_id"])
     if by is None or not isinstance(signature, str) or not verified(text, signature, by.public_key):

@@ -137,7 +137,7 @@ def _make_room(transaction: Transaction, wanted: Wanted, scope: str) -> None:
 
 @contextmanager
 def _one_of_a_kind(store: Store[Any], wanted: Wanted, scope: str) -> Iterator[None]:
-    """Name the other grant where the same grant was requested twice at the same time."""
+    """Raise AuthorityError with the id of the other grant if two requests for the same grant met."""
     try:
         yield
     except RefusedByDatabaseError:
@@ -225,7 +225,7 @@ def permission(
     manifest: str | None = None,
     grant_id: int | None = None,
 ) -> Callable[[Transaction], int]:
-    """Return a function that consumes a grant for one act in a given transaction, for layers that know no grants."""
+    """Return a function that consumes a grant for one act in a given transaction, for layers below governance."""
 
     def consume(transaction: Transaction) -> int:
         wanted = wanted_here(transaction, act, target, executor, plan=plan, manifest=manifest)
@@ -243,7 +243,7 @@ def verdict_on(reading: Reading, wanted: Wanted, grant_id: int | None) -> Grant 
             for grant in found
             if grant.state == GrantState.ACTIVE and (doubt := approval_doubt(reading, grant)) is not None
         }
-        # A grant that was used, revoked or approved between two statements is not a forged one: read again.
+        # A grant that changed between two statements may look forged: read it again.
         if not doubts or _named(reading, wanted, grant_id) == found:
             return judge(grant_id, found, wanted, reading.now(), doubts)
 

@@ -100,7 +100,6 @@ class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def done(self) -> bool:
-        """Return whether the run is done."""
         return self.state == ProcedureState.DONE
 
 

@@ -122,7 +122,7 @@ def lift_act(reading: Reading, name: str, actor: str) -> Wanted:
 
 
 def _off(reading: Reading, name: str) -> Switch:
-    """Return a switch that is off as it was last thrown; raise RecordNotFoundError if it never was."""
+    """Return the last record of a switch that is off; raise RecordNotFoundError if it was never thrown."""
     thrown = reading.switches.last(name)
     if thrown is None:
         raise RecordNotFoundError(

@@ -40,7 +40,7 @@ class _Ledger(NamedTuple):
 
 
 def authentic(context: RuleContext) -> Iterator[Finding]:
-    """Yield active and consumed grants whose approval is not one that the environment in their scope accepts."""
+    """Yield active and consumed grants with an approval that the environment in their scope does not accept."""
     ledger = _ledger(context)
     if ledger.environment not in (STAGE, PROD):
         return
@@ -194,7 +194,7 @@ def _orphan(context: RuleContext, grant: Grant, parent_id: object) -> str | None
 
 
 def _beyond(context: RuleContext, parent_id: int, children: list[Grant]) -> Iterator[Finding]:
-    """Yield the releases under a grant for several jobs that are none of its jobs."""
+    """Yield releases under a grant for several jobs, of jobs that the grant does not include."""
     parent = grant_named(context.reading, parent_id)
     if parent is None:
         return
@@ -226,7 +226,7 @@ def _badly_signed(context: RuleContext, grant: Grant, ledger: _Ledger, signature
     if known is None or authority.registration_doubt(known, registration, ledger.environment, ledger.bootstrap):
         return f"{grant.approved_by} is not an approver that a grant has registered with this key"
     if (known.grant_id or 0) > grant.grant_id:
-        return None  # registered again since, with another key: the one that signed is not known any more
+        return None  # registered again later, with another key: the key that signed is not stored any more
     text = authority.approval_text(grant, ledger.ledger_id)
     if not isinstance(signature, str) or not verified(text, signature, known.public_key):
         return f"the signature on the grant is not valid for the key of {grant.approved_by}"

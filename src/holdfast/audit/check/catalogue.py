@@ -35,7 +35,7 @@ class LedgerInvariant(Invariant, frozen=True, kw_only=True):
 
 
 def _of_approvals(name: str) -> LedgerRule:
-    """Return a rule of `approval_rules`, a module that is imported for a ledger that has something to judge by it."""
+    """Return a rule of `approval_rules`, a module that is imported only if the ledger has approvals."""
 
     def rule(context: RuleContext) -> Iterator[Finding | None]:
         if context.evidence.has_approvals():

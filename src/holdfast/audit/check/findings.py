@@ -60,7 +60,7 @@ class Invariant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a check."""
+    """The violations that a check found, and how many records it read."""
 
     ok: bool  # no violation of severity error, and nothing left unchecked
     violations: tuple[Violation, ...]

@@ -148,7 +148,7 @@ def attempts(case: Case, _context: RuleContext) -> Iterator[Finding]:
 
 
 def _each_once(case: Case) -> Iterator[Finding]:
-    """Yield attempts that are stored twice, that are none of the job's, and missing ones unless they are archived."""
+    """Yield attempts that are stored twice, that the job never made, or that are missing and not archived."""
     stored = Counter(execution.attempt for execution in case.executions)
     expected = range(1, case.job.attempts + 1)
     twice = [attempt for attempt, n in stored.items() if n > 1][:NAMED_MAX]

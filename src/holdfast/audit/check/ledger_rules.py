@@ -192,7 +192,7 @@ def maintenance(context: RuleContext) -> Iterator[Finding]:
 
 
 def seals(context: RuleContext) -> Iterator[Finding]:
-    """Yield where the chain of seals is broken, from the first seal to the last, and rows that its floor hides."""
+    """Yield each break in the chain of seals, from the first seal to the last, and rows that its floor hides."""
     before: Seal | None = None
     after, horizons, sound = SEQ_MIN, _horizons(context), True
     while found := context.reading.seals.page(after=after, limit=context.batch):
@@ -238,7 +238,7 @@ def _link(context: RuleContext, before: Seal | None, seal: Seal, horizons: Horiz
 
 
 def _horizons(context: RuleContext) -> Horizons | None:
-    """Return what judges horizons; None if the ledger has no epoch, which `enforcement` reports."""
+    """Return the verifier of horizons; None if the ledger has no epoch, which `enforcement` reports."""
     try:
         return Horizons(context.reading.seals, context.evidence.meta(), one_writer=context.reading.store.one_writer)
     except StoreDamagedError:

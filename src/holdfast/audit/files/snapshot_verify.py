@@ -1,4 +1,4 @@
-"""Verifies a snapshot: that the file is complete, and that its history is what was sealed.
+"""Verifies a snapshot: the file must be complete, and its history must agree with its seals.
 
 Invariants: the file is read once, line by line; a snapshot that passes can be restored, as far as the file shows. An
 invalid file raises SnapshotInvalidError; a valid file whose history differs from its seals raises SealsBrokenError.

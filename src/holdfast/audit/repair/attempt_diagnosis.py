@@ -171,7 +171,7 @@ def _began_elsewhere(job: ExaminedJob, claim: Entry, created_at: str) -> bool:
 
 
 def readable(image: dict[str, Any]) -> dict[str, Any]:
-    """Return new values for the columns of an attempt that hold values which Holdfast never writes."""
+    """Return new values for the columns of an attempt with values that Holdfast never writes."""
     finished = image["finished_at"] if time_or_none(image["finished_at"]) else time_text(EPOCH)
     needed = ("finished_at", "lease_expires_at", "created_at")
     fixed: dict[str, Any] = {name: finished for name in needed if time_or_none(image[name]) is None}
@@ -223,7 +223,7 @@ def next_token(before: int, claimed_at: object) -> int:
 
 
 def attempt_acts(job: ExaminedJob, ended: dict[int, dict[str, Any]]) -> Iterator[RepairAct]:
-    """Yield the acts that turn the stored attempts into those that they must be."""
+    """Yield the acts that correct the stored attempts."""
     moved = {row["move_id"]: attempt for attempt, row in ended.items() if attempt not in job.aborted}
     for attempt, image in sorted(job.aborted.items()):
         place = attempt if attempt in ended else moved.pop(image["move_id"], None)
@@ -236,7 +236,7 @@ def attempt_acts(job: ExaminedJob, ended: dict[int, dict[str, Any]]) -> Iterator
 
 
 def attempt_act(kind: str, why: str, before: dict[str, Any] | None, after: dict[str, Any]) -> RepairAct:
-    """Return an act on the row of an attempt that ended without success; `after` is empty if the row is removed."""
+    """Return the act that changes the row of an attempt that ended without success; an empty `after` removes it."""
     row = before or after
     exec_id = row["job_id"] * EXEC_IDS + row["attempt"]
     subject = f"{EXECUTION.name} {exec_id}"

@@ -106,7 +106,7 @@ def _unfit(image: dict[str, Any]) -> str | None:
 def _put(
     job: ExaminedJob, verdict: Verdict, ended: dict[int, dict[str, Any]], columns: dict[str, Json], *, restart: bool
 ) -> Iterator[RepairAct]:
-    """Yield the act that writes the job whole; with a journal row unless the journal ends there already."""
+    """Yield the act that writes all columns of the job, and a journal row if the journal does not end there."""
     image, attempts = job.image or {}, int(str(columns["attempts"]))
     before = status_before(job, attempts) if attempts else None
     # Only an attempt that this repair ends has the id of its move.
@@ -169,7 +169,7 @@ def _lease(job: ExaminedJob, ended: dict[int, dict[str, Any]], attempts: int, ve
 
 
 def _started(job: ExaminedJob, rows: list[Entry]) -> dict[str, Json]:
-    """Return the times of the current attempt that cannot be read, by the journal where that has them."""
+    """Return the times of the current attempt that cannot be read, taken from the journal if it has them."""
     image = job.image or {}
     begun = next((written_at(row) for row in rows if row.target == ExecutionStatus.IN_PROGRESS), None)
     return {

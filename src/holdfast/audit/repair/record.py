@@ -180,7 +180,7 @@ def written_at(row: Entry) -> str | None:
 
 
 def record_times(record: ExaminedRecord) -> dict[str, Json]:
-    """Return when a record was created and last changed, by its journal where that has it."""
+    """Return when a record was created and last changed, taken from its journal if it has these times."""
     image, first, last = record.image or {}, record.rows[0] if record.rows else None, record.last
     created, updated = time_or_none(image["created_at"]), time_or_none(image["updated_at"])
     if first is not None and first.version == 1 and written_at(first):

@@ -139,7 +139,7 @@ class Surgeon:
     # -- lost records --------------------------------------------------------------------------------------------------
 
     def _rename(self, machine: str, subject: int) -> None:
-        """Restore the id of a record, if the journal has it under that id and the record has no journal of its own."""
+        """Give a record its old id, if the journal knows it by that id and has no rows for its present one."""
         lost = ExaminedRecord(self._transaction, MACHINES[machine], subject)
         if lost.image is not None or not lost.rows:
             return
@@ -176,7 +176,7 @@ class Surgeon:
             self._do([attempt_act("mend", why, image, place)])
 
     def _forget_attempts(self, why: str, job_id: int) -> None:
-        """Remove attempts of a job that does not exist, and of which the journal has nothing."""
+        """Remove the attempts of a job that neither exists nor has journal rows."""
         if not self._transaction.maintenance.images("holdfast_jobs", job_id=job_id):
             images = self._transaction.maintenance.images(ABORTED, job_id=job_id)
             self._do(attempt_act("forget", why, image, {}) for image in images)

@@ -230,7 +230,7 @@ class _SealingView:
             )
 
     def pages_after(self, seq: int) -> int:
-        """Return how many pages the numbers above this one may fill."""
+        """Return the greatest number of pages that the journal can have above this number."""
         return max(0, self.bounds.seq - seq) // PAGE + 1
 
     @property

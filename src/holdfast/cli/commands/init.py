@@ -68,7 +68,7 @@ def _refusal(message: str, **context: object) -> RefusedError:
 
 
 def _create(location: Location, environment: str, *, governed: bool) -> tuple[bool, Store[Any]]:
-    """Create the ledger; return False first if another process has created it meanwhile."""
+    """Create the ledger; the first value is False if there is one already."""
     place = connect(location.url, schema=location.schema, create=True)
     if place.exists:  # one transaction creates the ledger in it
         with place:

@@ -1,6 +1,6 @@
 """The names, formats and fields in which the replay command of an application differs from `holdfast replay`.
 
-Invariants: the commands are the same for every program; a program changes what things are called, never what is done.
+Invariants: the commands are the same for every program; a program changes names, never behaviour.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Program:
         return text
 
     def find(self, store: Store[Any], name: str) -> Job | None:  # noqa: ARG002 - a job has no other name
-        """Return the job that has a name of this program's own; raise RecordNotFoundError if it can only be one."""
+        """Return the job that this program knows by a name of its own; None if the name is not of that kind."""
         return None
 
     def field(self, job: Job, name: str) -> object:

@@ -120,7 +120,7 @@ def _at(tree: object, path: str) -> object:
 
 
 def _with(tree: Tree, path: str, value: object) -> Tree:
-    """Return a document with one more field; where there is no mapping, the checks will refuse the document."""
+    """Return a document with one more field; a document that is not a mapping is refused later by the checks."""
     name, _, rest = path.partition(".")
     if not rest:
         return {**tree, name: value}

@@ -189,7 +189,7 @@ def _require_confirmation(context: ReplayContext, acting: RunFlags) -> None:
 def _confirmed(
     store: Store[Any], context: ReplayContext, selection: Selection, operator: str, expected: DryRun | None
 ) -> DryRun:
-    """Show a dry run and ask; return the dry run that the run must agree with."""
+    """Show a dry run, ask for confirmation, and return the dry run that was confirmed."""
     made = expected or make_dry_run(store, context, selection, operator)
     views.print_dry_run(made, "", context.program)
     if made.ok:

@@ -42,7 +42,7 @@ class GuardType(StrEnum):
 
 
 class GuardVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict of one guard."""
+    """What one guard says of a replay: passed or refused, and the next step."""
 
     guard_type: GuardType
     passed: bool
@@ -195,7 +195,6 @@ def is_global(selection: Selection) -> bool:
 
 
 def batch_size(limits: Limits, policy: ReplayPolicy) -> int:
-    """Return the batch size of a selection."""
     return limits.batch_size or policy.batch_size
 
 

@@ -82,7 +82,7 @@ class BatchOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one batch."""
+    """The ids of the jobs of one batch, with who made it and when."""
 
     number: int
     at: datetime
@@ -122,7 +122,6 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def done(self) -> bool:
-        """Return whether the run is done."""
         return self.state == ProcedureState.DONE
 
 
@@ -192,7 +191,6 @@ def candidates_of(reading: Reading, run: ProcedureRun, terms: ReplayTerms) -> tu
 
 
 def progress_of(reading: Reading, run: ProcedureRun) -> Progress:
-    """Return the progress of a run."""
     progress = Progress()
     for step in batch_steps(reading, run):
         progress.add(_outcome(step), step.created_at)
@@ -200,7 +198,6 @@ def progress_of(reading: Reading, run: ProcedureRun) -> Progress:
 
 
 def report_of(reading: Reading, run_id: str) -> ReplayReport:
-    """Return the report of a run."""
     run = run_known(reading, run_id)
     terms, progress = terms_of(run), progress_of(reading, run)
     return ReplayReport(

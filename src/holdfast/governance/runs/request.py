@@ -1,4 +1,4 @@
-"""What a run is requested with: its identity, its lease, who requests it, why, and under which grant.
+"""The request for a run: its identity, its lease, who requests it, why, and under which grant.
 
 Invariants: a request is checked completely before anything is written; nothing here touches a ledger.
 """

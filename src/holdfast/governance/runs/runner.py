@@ -101,7 +101,7 @@ class Runner:
     def acquire(self, transaction: Transaction) -> None:
         """Take the lease, or extend it; raise RuntimeLeaseError if another holder has it, or AuthorityError.
 
-        A fault of the grant is reported first: to wait for the lease would not help.
+        A fault of the grant is reported first, because waiting for the lease would not mend it.
         """
         if self.lease.acquire(transaction):
             return
@@ -115,7 +115,7 @@ class Runner:
         raise self.lease.held(transaction.leases.all()[request.target].holder)
 
     def needs_grant(self, reading: Reading, run: ProcedureRun, *, governed: bool) -> bool:
-        """Return whether a run needs another grant than its own, which is good for the actor who consumed it."""
+        """Return whether a run needs another grant: its own works only for the actor who consumed it."""
         own = reading.grants.get(run.grant_id) if run.grant_id else None
         named = self.request.grant_id
         if own is None:
