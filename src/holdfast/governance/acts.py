@@ -1,4 +1,4 @@
-"""What governed acts share: checking the actor and the reason, and repeating an act that lost a race.
+"""What governed acts share: checking the actor and the reason, storing JSON, and repeating an act that lost a race.
 
 Invariants: a reason is redacted before it is stored; an act that is repeated was rolled back, and the
 use of its grant with it.
@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
+
 from holdfast.core.authority import TEXT_BYTES_MAX, require_words
+from holdfast.core.digest import canonical
 from holdfast.core.errors import RefusedByDatabaseError, StateTransitionRaceError
 from holdfast.core.redaction import redacted
 
@@ -24,6 +27,11 @@ def actor_and_reason(actor: str, reason: str) -> tuple[str, str]:
     require_words(operator=actor)
     require_words(TEXT_BYTES_MAX, reason=why)
     return actor, why
+
+
+def stored_text(value: object) -> str:
+    """Return a struct, or plain data, as canonical JSON."""
+    return canonical(msgspec.json.decode(msgspec.json.encode(value)))
 
 
 def retry_races(once: Callable[[], T]) -> T:

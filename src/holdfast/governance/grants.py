@@ -14,8 +14,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import msgspec
-
 from holdfast.core.authority import (
     SELF,
     TEXT_BYTES_MAX,
@@ -36,6 +34,7 @@ from holdfast.core.environments import DEV
 from holdfast.core.errors import ApprovalError, AuthorityError, InputError, RefusedByDatabaseError, invariant
 from holdfast.core.governed import Grant, GrantEvent
 from holdfast.core.machines import GrantState
+from holdfast.governance.acts import stored_text
 from holdfast.governance.approval import (
     Identity,
     approval_doubt,
@@ -76,7 +75,7 @@ def request(
     with _one_of_a_kind(store, wanted, wanted.scope(rollback_plan).text), store.transaction() as transaction:
         made = request_in(transaction, wanted, requester=requester, rollback_plan=rollback_plan, reason=reason, ttl=ttl)
         if selection is not None:
-            content = canonical(msgspec.json.decode(msgspec.json.encode(selection)))
+            content = stored_text(selection)
             transaction.runs.add_evidence(SELECTION, made.target, content, actor=requester, grant_id=made.grant_id)
         return made
 

@@ -28,7 +28,7 @@ from holdfast.core.machines import JobState, ProcedureState
 from holdfast.core.records import Job
 from holdfast.core.selection import candidates_hash
 from holdfast.engine.world import World
-from holdfast.governance.acts import actor_and_reason
+from holdfast.governance.acts import actor_and_reason, stored_text
 from holdfast.governance.approval import environment_of, existing_grant, wanted_here
 from holdfast.governance.granted import CANDIDATES, release_candidates
 from holdfast.governance.grants import issue, request_in
@@ -42,7 +42,7 @@ from holdfast.governance.releases import (
     staggered,
 )
 from holdfast.governance.replay.guards import ReplayScope, batches, switched_off
-from holdfast.governance.replay.record import BEGIN, batch_steps, candidates_text, read_back, stored_text
+from holdfast.governance.replay.record import BEGIN, batch_steps, candidates_text, read_back
 from holdfast.governance.runs.request import RunRequest
 from holdfast.governance.runs.runner import Act as RunAct
 from holdfast.governance.runs.runner import RunEnded, RunHalted, Runner, Stop

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.authority import require_words
-from holdfast.core.digest import Json, canonical
+from holdfast.core.digest import Json
 from holdfast.core.errors import RegistryError, SpecInvalidError
 from holdfast.core.manifest import read_manifest
 from holdfast.core.vocabulary import RegistryCode, refusal
+from holdfast.governance.acts import stored_text
 from holdfast.governance.runs.steps import Mode
 
 if TYPE_CHECKING:
@@ -189,6 +190,5 @@ def _observed(transaction: Transaction, summary: DispatchSummary, actor: str) ->
     )
     found = rows[0][0]
     if found is None:
-        content = canonical(msgspec.json.decode(msgspec.json.encode(summary)))
-        found = transaction.runs.add_evidence(OBSERVATION, subject, content, actor=actor)
+        found = transaction.runs.add_evidence(OBSERVATION, subject, stored_text(summary), actor=actor)
     return f"evidence:{found}"

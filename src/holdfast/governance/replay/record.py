@@ -21,6 +21,7 @@ from holdfast.core.errors import InputError, RecordNotFoundError, StoreDamagedEr
 from holdfast.core.governed import PerformedStep, ProcedureRun
 from holdfast.core.machines import JobState, ProcedureState
 from holdfast.core.selection import ReplayMode, Selection, candidates_hash
+from holdfast.governance.acts import stored_text
 from holdfast.governance.replay.guards import PROCEDURE, ReplayPolicy, ReplayScope, batches
 
 if TYPE_CHECKING:
@@ -145,11 +146,6 @@ class Progress:
         self.throttled.update(outcome.throttled)
         self.last_at, self.last_records = at, outcome.records
         self.recent.append(outcome)
-
-
-def stored_text(value: object) -> str:
-    """Return a value as canonical JSON."""
-    return canonical(msgspec.json.decode(msgspec.json.encode(value)))
 
 
 def candidates_text(job_ids: list[int], versions: list[int]) -> str:

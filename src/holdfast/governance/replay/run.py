@@ -23,6 +23,7 @@ from holdfast.core.records import time_text
 from holdfast.core.selection import ReplayMode, Selection
 from holdfast.engine.events import Bus, Transition
 from holdfast.engine.world import World
+from holdfast.governance.acts import stored_text
 from holdfast.governance.replay import pace
 from holdfast.governance.replay.batch import Batch
 from holdfast.governance.replay.candidates import Candidates
@@ -40,7 +41,6 @@ from holdfast.governance.replay.record import (
     progress_of,
     report_of,
     run_known,
-    stored_text,
 )
 from holdfast.governance.runs.request import RunRequest
 from holdfast.governance.runs.runner import Act, RunHalted, Runner, Stop
