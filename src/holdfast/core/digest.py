@@ -24,9 +24,9 @@ _ENCODER = msgspec.json.Encoder(order="sorted")
 Json = Any  # a value that json.loads returns
 
 
-def canonical(value: Json, *, depth_max: int = DEPTH_MAX) -> str:
+def canonical(value: Json) -> str:
     """Return the canonical text of a JSON value; raise PayloadNotJsonError or PayloadTooDeepError."""
-    careful = refuse_foreign(value, depth_max, depth_max)
+    careful = refuse_foreign(value)
     try:
         if not careful:
             text = _ENCODER.encode(value).decode()
@@ -52,9 +52,9 @@ def is_storable(text: str) -> bool:
         return False
 
 
-def payload_text(value: Json, *, size_max: int = PAYLOAD_BYTES_MAX, depth_max: int = DEPTH_MAX) -> str:
+def payload_text(value: Json, *, size_max: int = PAYLOAD_BYTES_MAX) -> str:
     """Return the canonical text of a payload; raise PayloadTooLargeError or PayloadTooDeepError above the limits."""
-    text = canonical(value, depth_max=depth_max)
+    text = canonical(value)
     size = len(text) if text.isascii() else len(text.encode())
     if size > size_max:
         raise too_large(size, size_max)
@@ -83,7 +83,7 @@ def too_large(size: int, size_max: int) -> PayloadTooLargeError:
     )
 
 
-def refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
+def refuse_foreign(value: Json, depth_left: int = DEPTH_MAX) -> bool:
     """Refuse values that an encoder would accept but change: other types, tuples, keys that are not text, NaN.
 
     Return whether it contains numbers that encoders write in different ways: integers beyond 64 bits, and floats that
@@ -97,7 +97,7 @@ def refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
     if kind is not dict and kind is not list:
         raise PayloadNotJsonError(f"{kind.__name__} is not a JSON type")
     if depth_left == 0:
-        raise PayloadTooDeepError(f"the payload has more than {depth_max} levels", context={"limit": depth_max})
+        raise PayloadTooDeepError(f"the payload has more than {DEPTH_MAX} levels", context={"limit": DEPTH_MAX})
     if kind is dict:
         for key in value:
             if type(key) is not str:
@@ -108,7 +108,7 @@ def refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
         kind = type(item)
         if kind is str or (kind is int and -_SMALL < item < _SMALL):
             continue
-        if refuse_foreign(item, depth_left - 1, depth_max):
+        if refuse_foreign(item, depth_left - 1):
             careful = True
     return careful
 

@@ -9,7 +9,7 @@ from holdfast.core.digest import DEPTH_MAX, PAYLOAD_BYTES_MAX, Json, refuse_fore
 from holdfast.core.errors import PayloadNotJsonError, PayloadTooDeepError
 
 
-def loads(text: str | bytes, *, size_max: int = PAYLOAD_BYTES_MAX, depth_max: int = DEPTH_MAX) -> Json:
+def loads(text: str | bytes, *, size_max: int = PAYLOAD_BYTES_MAX) -> Json:
     """Parse JSON from outside; raise PayloadTooLargeError, PayloadNotJsonError or PayloadTooDeepError."""
     raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     if len(raw) > size_max:
@@ -17,12 +17,12 @@ def loads(text: str | bytes, *, size_max: int = PAYLOAD_BYTES_MAX, depth_max: in
     try:
         value = json.loads(raw, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
     except RecursionError:
-        msg = f"the payload has more than {depth_max} levels"
+        msg = f"the payload has more than {DEPTH_MAX} levels"
         raise PayloadTooDeepError(msg) from None
     except (ValueError, UnicodeDecodeError) as error:
         msg = f"the payload is not JSON: {error}"
         raise PayloadNotJsonError(msg) from None
-    refuse_foreign(value, depth_max, depth_max)
+    refuse_foreign(value)
     return value
 
 

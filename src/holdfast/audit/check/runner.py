@@ -71,17 +71,10 @@ def check_steps(
     return walker.report()
 
 
-def check_in(
-    reading: Reading,
-    *,
-    only: Collection[str] | None = None,
-    cheap: bool = False,
-    limit: int = LIMIT,
-    batch: int = BATCH,
-) -> CheckReport:
+def check_in(reading: Reading, *, limit: int = LIMIT) -> CheckReport:
     """Check a ledger inside the caller's read transaction or transaction, and return the report."""
-    walker = Walker(lambda: nullcontext(reading), KINDS, limit=limit, batch=batch)
-    run_steps(LedgerCheck(walker, _chosen(only, cheap=cheap)).run(cheap=cheap))
+    walker = Walker(lambda: nullcontext(reading), KINDS, limit=limit, batch=BATCH)
+    run_steps(LedgerCheck(walker, INVARIANTS).run(cheap=False))
     return walker.report()
 
 
