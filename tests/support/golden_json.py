@@ -127,6 +127,7 @@ class _Scenario:
 
     def _keep_answer(self, command: str, outcome: Outcome) -> Any:
         answer = json.loads(outcome.out)
+        assert not isinstance(answer, dict) or answer.get("error_code") != "internal", f"{command}: {outcome.err}"
         self.answers[command] = {"exit": outcome.code, "answer": self._put.value(answer)}
         return answer
 
