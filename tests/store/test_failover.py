@@ -170,11 +170,17 @@ def test_a_recovery_to_another_timeline_is_reported(caplog: pytest.LogCaptureFix
             (server.data / "recovery.signal").touch()  # as after a recovery from a base backup
             shutil.chown(server.data / "recovery.signal", *owner(server.data))
             server.start()
-            wait_until(lambda: not (server.data / "recovery.signal").exists(), 30, "the recovery has ended")
+            wait_until(lambda: timeline(url) == 2, 30, "the recovery has ended with a checkpoint")
             with store.reading() as reading:
                 reading.settings.read()
             [said] = caplog.records
             assert "timeline 1 -> 2" in said.getMessage()
+
+
+def timeline(url: str) -> int:
+    with psycopg.connect(url) as session:
+        [[number]] = session.execute("SELECT timeline_id FROM pg_control_checkpoint()")
+    return int(number)
 
 
 def owner(path: Path) -> tuple[int, int]:
