@@ -182,6 +182,27 @@ def test_beyond_the_limit_of_blocked_loops_the_worker_ends_to_be_recycled(live: 
     release.set()
 
 
+def test_handlers_that_block_their_loop_hold_up_no_other(live: Ledger) -> None:
+    release = threading.Event()
+
+    @live.operation()
+    async def blocks(run: Execution) -> None:
+        release.wait(PATIENCE_S)
+
+    @live.operation()
+    async def quick(run: Execution) -> None:
+        pass
+
+    stuck = [live.submit(blocks.call()).job_id for _ in range(2)]
+    others = [live.submit(quick.call()).job_id for _ in range(5)]
+    with working(live, concurrency=8):
+        eventually(lambda: {live.job(job_id).state for job_id in others} == {JobState.SUCCEEDED})
+        assert {live.job(job_id).state for job_id in stuck} == {JobState.RUNNING}
+        release.set()
+        eventually(lambda: {live.job(job_id).state for job_id in stuck} == {JobState.SUCCEEDED})
+    assert {live.job(job_id).attempts for job_id in (*stuck, *others)} == {1}
+
+
 def test_a_handler_that_ignores_its_cancellation_is_abandoned(live: Ledger) -> None:
     over = threading.Event()
 

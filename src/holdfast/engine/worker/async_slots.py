@@ -19,6 +19,7 @@ from holdfast.engine.worker.slots import OnEnd
 from holdfast.engine.world import Crash
 
 LOOP_ANSWERS_S = 0.25  # a loop that takes longer to answer is blocked by a handler
+LOOPS_MAX = 8  # of a worker, with those that are blocked
 CANCELLING_S = 1.0
 
 
@@ -81,6 +82,7 @@ class AsyncSlots:
 
     def __init__(self, on_end: OnEnd) -> None:
         self._on_end = on_end
+        self._lock = threading.RLock()  # held while an attempt gets its loop, or a loop is replaced
         self._loop: asyncio.AbstractEventLoop | None = None  # the one that takes new attempts
         self._waiting: dict[int, HeldAttempt] = {}  # handed to a loop that has not begun them
         self._tasks: dict[asyncio.AbstractEventLoop, dict[int, asyncio.Task[None]]] = {}
@@ -88,12 +90,25 @@ class AsyncSlots:
 
     waiting = 0  # on a loop nothing waits for room
 
-    def take_back(self, claimed_before: float) -> list[HeldAttempt]:  # noqa: ARG002 - see waiting
+    def take_back(self, claimed_before: float) -> list[HeldAttempt]:
+        """Start another loop for what a blocked one has not begun; return nothing, because all of it runs here."""
+        with self._lock:
+            late = any(one.claimed_at < claimed_before for one in list(self._waiting.values()))
+            if late and self._loop is not None and len(self._tasks) < LOOPS_MAX:
+                self._replace(self._loop)
         return []
 
     def start(self, claimed: Sequence[HeldAttempt]) -> None:
-        for running in claimed:
-            self._start(running)
+        with self._lock:
+            for running in claimed:
+                self._start(running)
+
+    def _replace(self, blocked: asyncio.AbstractEventLoop) -> None:
+        self._loop = None  # the next attempt starts another
+        for waiting in list(self._waiting.values()):
+            if self._waiting.pop(id(waiting), None) is not None:
+                self._tasks[blocked].pop(id(waiting), None)
+                self._start(waiting)
 
     def _start(self, running: HeldAttempt) -> None:
         if self._loop is None:
@@ -136,11 +151,9 @@ class AsyncSlots:
         with suppress(RuntimeError):  # it has come to its end meanwhile
             loop.call_soon_threadsafe(self._cancel, loop, running, answered)
         if loop is self._loop and not answered.wait(LOOP_ANSWERS_S):
-            self._loop = None  # the next attempt starts another
-            for waiting in list(self._waiting.values()):
-                if self._waiting.pop(id(waiting), None) is not None:
-                    self._tasks[loop].pop(id(waiting), None)
-                    self._start(waiting)
+            with self._lock:
+                if loop is self._loop:
+                    self._replace(loop)
 
     def _cancel(self, loop: asyncio.AbstractEventLoop, running: HeldAttempt, answered: threading.Event) -> None:
         task = self._tasks.get(loop, {}).get(id(running))
