@@ -48,7 +48,9 @@ def prove(
 
 def _print(report: TraceReport) -> None:
     what = f"{report.rows:,} journal rows, {report.jobs:,} jobs and {report.records:,} other records"
-    if report.ok:
+    if not report.rows:
+        output.line("No journal row was found, so nothing was checked. An export has the rows of sealed blocks only.")
+    elif report.ok:
         output.line(f"Every move follows the model: {what}.")
     else:
         rows = [(f"{a.machine} {a.subject}", a.version, a.seq or "", a.code, a.detail) for a in report.wrong]

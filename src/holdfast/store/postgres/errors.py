@@ -16,6 +16,7 @@ from holdfast.core.errors import (
     HoldfastError,
     RefusedByDatabaseError,
     StoreDamagedError,
+    StoreReadOnlyError,
     StoreUnavailableError,
 )
 from holdfast.store.enforcement import Refusal
@@ -24,6 +25,7 @@ from holdfast.store.postgres.sqlstates import OTHER, TABLE
 
 _REFUSALS = {str(refusal) for refusal in Refusal}
 _SCHEMA_MISSING = "3F000"
+_MAY_NOT = "42501"
 _WAITED = frozenset({"40P01", "55P03", "57014"})  # deadlock, lock timeout, statement timeout
 # A prepared statement is missing, or exists already: of the driver once, of a function of the user again and again.
 _OF_SESSION = ("26", "42P05")
@@ -45,6 +47,10 @@ def translated(error: psycopg.Error, *, url: str, schema: str) -> HoldfastError:
             context={"schema": schema, "sqlstate": state},
         )
     context: dict[str, object] = {"sqlstate": state, LOST: True} if _ends_connection(state) else {"sqlstate": state}
+    if state == _MAY_NOT:
+        return StoreReadOnlyError(
+            text, next_step="Use a role that may do this, or give it the right: docs/roles.md.", context=context
+        )
     kind = meaning(state).error
     if kind is StoreDamagedError and state.startswith("42") and "holdfast_" not in text:
         kind = RefusedByDatabaseError  # a table or column of the caller's statement
