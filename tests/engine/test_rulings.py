@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -211,6 +212,37 @@ def test_only_a_running_job_is_revoked_and_only_with_a_reason(ledger_url: str) -
         with pytest.raises(InvalidStateTransitionError) as caught:
             ledger.revoke(attempt.job_id, reason="it hangs")
         assert caught.value.context == {"job_id": attempt.job_id, "refusal": "wrong_state"}
+
+
+@pytest.mark.parametrize("executor", ["threads", "async"])
+def test_the_slot_of_a_revoked_attempt_whose_handler_does_not_stop_is_free_again(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch, executor: str
+) -> None:
+    monkeypatch.setattr("holdfast.engine.worker.worker.UNLEASED_S", 0.3)
+    own = Operations()
+    release, runs = threading.Event(), list[int]()
+
+    def hangs(run: Execution) -> int:
+        runs.append(run.attempt)
+        if run.attempt == 1:
+            release.wait(30)
+        return run.attempt
+
+    async def hangs_its_loop(run: Execution) -> int:
+        return hangs(run)
+
+    own.operation("hangs", lease_s=3.0)(hangs if executor == "threads" else hangs_its_loop)
+    with Ledger(ledger_url, own) as ledger:
+        hung = ledger.submit("hangs")
+        with working(ledger, concurrency=1):
+            eventually(lambda: runs == [1], "it hangs")
+            others = [ledger.submit("noop") for _ in range(3)]
+            ledger.revoke(hung.job_id, actor="ann", reason="it hangs")
+            assert hung.wait(30).result == 2
+            assert {other.wait(30).state for other in others} == {JobState.SUCCEEDED}
+            release.set()
+        assert (runs, ledger.job(hung.job_id).attempts) == ([1, 2], 2)
+        assert sound(ledger)
 
 
 def test_the_handler_of_a_revoked_attempt_is_stopped(ledger_url: str) -> None:

@@ -205,7 +205,7 @@ def _turn(seen: JobView, knowing: list[WorkerRow]) -> Iterator[Finding]:
             FindingCode.NOTHING_STARTS,
             f"The job is due since {seen.when(job.run_at)} and its workers have not claimed it, although they use"
             f" {sum(busy.values())} of {counted(sum(slots.values()), 'slot')}."
-            " A handler that hangs keeps its slot although its attempt was ended: restart the worker.",
+            " A worker that has free slots and claims nothing is stuck: restart it.",
             {"workers": sorted(slots), "busy": busy, "slots": slots},
             "holdfast workers",
         )

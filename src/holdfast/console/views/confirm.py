@@ -140,7 +140,7 @@ def _revoke(job: Job) -> Confirmation:
         **_of_job(job, "revoke"),
         title=f"End the attempt of job {job.job_id}",
         says="The lease is taken from its worker, which can no longer write anything for the job. The attempt counts.",
-        facts=("A handler that never returns keeps its slot until its worker is restarted.",),
+        facts=("If its handler does not stop within 10 seconds, other jobs get its slot.",),
         button="End the attempt",
         tone="bad",
     )

@@ -156,14 +156,14 @@ def _of_queues(reading: Reading, queues: Sequence[QueueRow], fleet: Fleet) -> It
 
 
 def _stalled(row: QueueRow, fleet: Fleet, due: str) -> Need:
-    """Return that workers run and start nothing: the handlers of ended attempts hang, or none knows the operations."""
+    """Return that workers run and start nothing: they are stuck, or none knows the operations."""
     serving = [worker for worker in fleet.alive if row.name in worker.queues]
     known = {operation.partition("@")[0] for worker in serving for operation in worker.operations}
     unknown = sorted(fleet.waiting(row.name) - known)
     if unknown:
         cause = f"No worker of the queue has a handler for {', '.join(unknown[:3])}. Workers:"
     else:
-        cause = "A handler that hangs keeps its slot although its attempt was ended: restart the worker. Workers:"
+        cause = "A worker that has free slots and claims nothing is stuck: restart it. Workers:"
     return Need(
         weight=Weight.STOPPED,
         code="nothing_starts",
@@ -184,8 +184,8 @@ def _hanging(row: QueueRow, longest: HeldAttempt, now: datetime) -> Need:
         title=f"{row.name} does nothing: all {counted(row.slots, 'slot')} are held.",
         text=f"No job succeeded in the last {RATE_MINUTES} minutes. The longest attempt, of job {longest.job_id}"
         f" ({longest.operation}), began {age(longest.began_at, now)}.",
-        detail="If its handler hangs, end the attempt: the job runs again elsewhere. A handler that never returns keeps"
-        " its slot until its worker is restarted. Worker:",
+        detail="If its handler hangs, end the attempt: the job runs again, and other jobs get the slot 10 seconds"
+        " later. Worker:",
         mono=longest.owner,
         links=(
             NextStep(f"Job {longest.job_id}", path("/jobs", str(longest.job_id))),

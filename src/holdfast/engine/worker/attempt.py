@@ -32,6 +32,7 @@ class HeldAttempt(Execution):
     started_at: float | None = None  # monotonic; None while it waits for a slot
     taken_at: float | None = None  # when its slot took it, before anything that the handler is not charged for
     took_s = 0.0  # how long it occupied a slot
+    lost_at: float | None = None  # when a heartbeat first found that the lease was lost, monotonic
     ended = False  # from here on nothing else can end it
     worker_stopping = False
     cancel_requested = False
@@ -91,8 +92,6 @@ class HeldAttempt(Execution):
         """End the attempt as its handler did."""
         if not self._end():
             return False
-        if self.taken_at is not None:
-            self.took_s = monotonic() - self.taken_at
         self.conclude(outcome)
         if self.record.long and self.again is None and isinstance(outcome, Returned):
             self.record.forget_payload()  # the end may wait for many others before it is written
@@ -111,10 +110,10 @@ class HeldAttempt(Execution):
         self.stop()
         return self.finish(Raised(reason, reason, Then.GIVE_BACK))
 
-    def let_go(self) -> None:
-        """End the attempt without writing anything: its lease will expire."""
+    def let_go(self) -> bool:
+        """End the attempt without writing anything: its lease will expire, or is lost."""
         self.stop()
-        self._end()
+        return self._end()
 
     def conclude(self, outcome: Outcome) -> None:
         """Make the task that writes an outcome."""
@@ -135,6 +134,8 @@ class HeldAttempt(Execution):
     def _end(self) -> bool:
         if next(self._ends):  # an atomic step: of two threads one gets 0
             return False
+        if self.taken_at is not None:
+            self.took_s = monotonic() - self.taken_at
         self.ended = True
         return True
 

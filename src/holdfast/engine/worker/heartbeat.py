@@ -69,6 +69,7 @@ class Heartbeat(Helper):
             cancel_requested = kept.get(exec_id)
             if cancel_requested is None:
                 self.lost += 1
+                running.lost_at = running.lost_at or monotonic()
                 running.stop()  # it has ended, or the lease is lost: there is no more to do
                 continue
             running.extended(now + timedelta(seconds=running.lease_s))

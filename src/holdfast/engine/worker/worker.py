@@ -48,6 +48,7 @@ FLUSH_S = 2.0  # how long a stop tries to write what it has in hand
 BATCH_MAX = 1000
 LINGER_S = 0.005  # how long the ends of short handlers wait for more of them
 UNSTARTED_S = 1.0  # an attempt that no slot has taken for so long is given back
+UNLEASED_S = 10.0  # a handler that goes on for so long after its lease was lost leaves its slot to others
 CONTENDED_S = 0.005
 BACKLOG_MIN = 100  # a turn that claims and gets as many shows a backlog
 RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
@@ -150,7 +151,7 @@ class Worker:
         return self._attempts
 
     def _start_helpers(self, ends: ExitStack) -> None:
-        ends.callback(Heartbeat(self._ledger, self.held, self._register, self._give_back_unstarted).stop)
+        ends.callback(Heartbeat(self._ledger, self.held, self._register, self._free_slots).stop)
         leases = [operation.lease_s for operation in self._ledger.operations] or [LEASE_S]
         look_s = min(self._poll_s, min(leases) / 2)
         self._ledger.store.shortest_lease_s = min(leases)
@@ -279,12 +280,19 @@ class Worker:
         if self._bell.asleep and (not self._lingering or running.took_s > SHORT_S or not self._slots[0].waiting):
             self._bell.ring()
 
-    def _give_back_unstarted(self) -> None:
-        """End the attempts that no slot has taken in time, from the thread of the heartbeat."""
-        for running in [r for some in self._slots for r in some.take_back(time.monotonic() - UNSTARTED_S)]:
-            if running.give_back("not_started"):
-                self._done.append(running)
-                self._bell.ring()
+    def _free_slots(self) -> None:
+        """End what no slot has taken in time, and what goes on without its lease, from the thread of the heartbeat."""
+        now = time.monotonic()
+        ended = [r for some in self._slots for r in some.take_back(now - UNSTARTED_S) if r.give_back("not_started")]
+        for running in self.held():
+            if running.lost_at is not None and running.lost_at < now - UNLEASED_S and running.let_go():
+                logger.warning("%r goes on without its lease: other jobs get its slot", running)
+                if running.taken_at is not None:
+                    self._slots_for(running).abandon(running)
+                ended.append(running)
+        if ended:
+            self._done.extend(ended)
+            self._bell.ring()
 
     def _linger(self) -> None:
         """Let short handlers that wait for a slot run first, so that one write has the ends of many."""
