@@ -272,11 +272,12 @@ with Ledger(sys.argv[1]) as ledger:
 """
 
 
+# Slow, that is for a machine without other work: beside many processes it counted 53 faults a claim in two whole runs,
+# and 0.2 in each of 60 runs alone; why is not known.
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about the allocator of glibc")
 def test_a_claim_on_sqlite_faults_in_no_memory_that_the_last_one_gave_back(new_sqlite_ledger: str) -> None:
-    def faults() -> float:
-        command = [sys.executable, "-c", CLAIMS, new_sqlite_ledger]
-        return float(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
-
-    # The kernel may take pages from a process on a busy machine: the best of three runs counts.
-    assert min(faults() for _ in range(3)) < 10
+    done = subprocess.run(
+        [sys.executable, "-c", CLAIMS, new_sqlite_ledger], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert float(done.stdout) < 10
