@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page
@@ -17,6 +19,7 @@ from holdfast.console.settings import ConsoleSettings, local_origins
 from tests.console.serving import free_port
 
 PATIENCE_MS = 30_000
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 
 
 @contextmanager
@@ -47,3 +50,9 @@ def tab(browser: Browser, address: str, **given: Any) -> Iterator[tuple[Page, li
     page.on("request", lambda request: None if request.url.startswith(address) else wrong.append(request.url))
     yield page, wrong
     context.close()
+
+
+def keep(page: Page, name: str) -> None:
+    """Keep a picture of a page in build/screenshots/, for people to look at."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{re.sub('[^a-zA-Z0-9]+', '-', name).strip('-')}.png", full_page=True)

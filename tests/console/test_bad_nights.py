@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -17,7 +16,7 @@ from holdfast import Execution, Ledger, Quarantine
 from holdfast.core.commands import Fail
 from holdfast.core.machines import JobState
 from holdfast.store import Lease
-from tests.console.browsing import served, tab
+from tests.console.browsing import keep, served, tab
 from tests.support.browsers import CHROMIUM
 from tests.support.ledgers import new_ledger
 from tests.support.postgres import Server
@@ -87,13 +86,14 @@ def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def page(browser: Browser, night: Night) -> Iterator[Page]:
+def page(request: pytest.FixtureRequest, browser: Browser, night: Night) -> Iterator[Page]:
     """A tab at the overview; at the end it has opened few pages, and logged no error."""
     opened: list[str] = []
     with tab(browser, night.address) as (made, wrong):
         made.on("framenavigated", lambda frame: opened.append(frame.url))
         made.goto("/")
         yield made
+        keep(made, f"night-{request.node.name}")
         assert wrong == []
         assert len(opened) <= PAGES_MAX, opened
 
@@ -105,7 +105,7 @@ def because(page: Page, reason: str, button: str | re.Pattern[str]) -> None:
 
 
 @pytest.mark.parametrize("night", ["sqlite", pytest.param("postgres", marks=pytest.mark.pg)], indirect=True)
-def test_an_expired_key(night: Night, browser: Browser, tmp_path: Path) -> None:
+def test_an_expired_key(night: Night, browser: Browser) -> None:
     ids = night.submit("pay.charge", *({"order": n} for n in range(12)))
     night.work("pay")
     assert night.states(ids) == {JobState.QUARANTINED}  # permission errors are not retried
@@ -121,7 +121,7 @@ def test_an_expired_key(night: Night, browser: Browser, tmp_path: Path) -> None:
         page.get_by_role("button", name="Release…").click()
         because(page, "the key was renewed", "Release 12 jobs")
         expect(page.locator("h1")).to_have_text("12 jobs released")
-        page.screenshot(path=tmp_path / "released.png")
+        keep(page, f"night-expired-key-{night.ledger.store.dialect}")
         assert wrong == []
     assert len(opened) <= PAGES_MAX, opened
     night.work("pay")

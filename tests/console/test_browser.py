@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
@@ -15,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from holdfast import Ledger
 from holdfast.testing import virtual_world
-from tests.console.browsing import PATIENCE_MS, served, tab
+from tests.console.browsing import PATIENCE_MS, keep, served, tab
 from tests.console.conftest import SCENE
 from tests.console.scenes import Scene
 from tests.console.test_pages import PAGES, of_scene
@@ -51,6 +50,8 @@ def test_every_page_is_accessible_and_logs_no_error(browser: Browser, site: tupl
             page.goto(path)
             kind = "form" if page.locator(".confirm form").count() else re.sub(r"\d+", "N", path.split("?")[0])
             # Axe takes a second a page on a busy machine: it looks once at pages of the same kind.
+            if kind not in templates:
+                keep(page, f"page-{kind}")
             found = [*(violations(page) if kind not in templates else ()), *wrong]
             templates.add(kind)
             wrong.clear()
@@ -74,6 +75,7 @@ def test_both_themes_and_phone_width(browser: Browser, site: tuple[str, Ledger, 
             "/replays/new?step=look&operation=nodd.ingest",
         ):
             page.goto(path)
+            keep(page, f"{theme}-{width}-{path.split('?')[0]}")
             # Axe has seen these pages in the light theme; it sees them at phone width in the slow case.
             found = [*(violations(page) if theme == "dark" else ()), *wrong]
             if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
@@ -83,9 +85,7 @@ def test_both_themes_and_phone_width(browser: Browser, site: tuple[str, Ledger, 
     assert bad == {}
 
 
-def test_without_script_every_page_reads_and_acts(
-    browser: Browser, scene_url: tuple[str, Scene], tmp_path: Path
-) -> None:
+def test_without_script_every_page_reads_and_acts(browser: Browser, scene_url: tuple[str, Scene]) -> None:
     url, scene = scene_url
     with (
         Ledger(url, create=False, world=virtual_world(scene.clock, seed=9)) as ledger,
@@ -99,7 +99,7 @@ def test_without_script_every_page_reads_and_acts(
         page.wait_for_url(f"**/jobs/{scene.failed}")
         expect(page.get_by_text("a test without script").first).to_be_visible()
         expect(page.locator("h1 + .st")).to_have_text("quarantined")
-        page.screenshot(path=tmp_path / "job.png")
+        keep(page, f"no-script-{ledger.store.dialect}")
         assert wrong == []
 
 
@@ -120,6 +120,7 @@ def test_the_flow_from_a_failure_to_a_replay(browser: Browser, scene_url: tuple[
         page.wait_for_url(re.compile("/replays/replay-"))
         expect(page.locator("h1 + .st")).to_have_text("done")
         expect(page.locator(".sum b").first).to_have_text("55")
+        keep(page, f"replay-{ledger.store.dialect}")
         with ledger.store.reading() as reading:
             assert not [count for count in reading.counts.current() if count.state == "failed" and count.n]
         assert wrong == []
