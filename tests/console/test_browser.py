@@ -15,7 +15,6 @@ from playwright.sync_api import Browser, Page, expect
 from holdfast import Ledger
 from holdfast.testing import virtual_world
 from tests.console.browsing import PATIENCE_MS, keep, served, tab
-from tests.console.conftest import SCENE
 from tests.console.scenes import Scene
 from tests.console.test_pages import PAGES, of_scene
 from tests.support.browsers import CHROMIUM
@@ -25,15 +24,21 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not instal
 SERIOUS = frozenset({"serious", "critical"})
 
 
+# Every page is walked on PostgreSQL in `make prove`: what differs between the databases, the HTTP tests see on both.
+on_both = pytest.mark.parametrize(
+    "scene",
+    ["sqlite", pytest.param("postgres", marks=[pytest.mark.pg, pytest.mark.slow])],
+    indirect=True,
+    scope="module",
+)
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Ledger, Scene]]:
-    """A console over a SQLite ledger with realistic data, for tests that only look."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('scene') / 'weather.db'}"
-    scene = SCENE.to_file(url)
-    ledger = Ledger(url, create=False, world=virtual_world(scene.clock, seed=9))
+def site(scene: tuple[Ledger, Scene]) -> Iterator[tuple[str, Ledger, Scene]]:
+    """A console over a ledger with realistic data, for tests that only look."""
+    ledger, made = scene
     with served(ledger) as address:
-        yield address, ledger, scene
-    ledger.close()
+        yield address, ledger, made
 
 
 def violations(page: Page) -> list[str]:
@@ -41,6 +46,7 @@ def violations(page: Page) -> list[str]:
     return [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] in SERIOUS]
 
 
+@on_both
 def test_every_page_is_accessible_and_logs_no_error(browser: Browser, site: tuple[str, Ledger, Scene]) -> None:
     address, _, scene = site
     bad: dict[str, list[str]] = {}
@@ -60,6 +66,7 @@ def test_every_page_is_accessible_and_logs_no_error(browser: Browser, site: tupl
     assert bad == {}
 
 
+@on_both
 @pytest.mark.parametrize(
     "theme, width", [("dark", 1400), ("light", 390), pytest.param("dark", 390, marks=pytest.mark.slow)]
 )
@@ -145,6 +152,7 @@ def test_the_overview_follows_the_ledger_without_a_reload_and_can_be_paused(
         assert wrong == []
 
 
+@on_both
 def test_keyboard_shortcuts_navigate_and_never_act(browser: Browser, site: tuple[str, Ledger, Scene]) -> None:
     address, _, _ = site
     with tab(browser, address) as (page, wrong):
