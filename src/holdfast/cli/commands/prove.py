@@ -48,7 +48,7 @@ def prove(
 
 def _print(report: TraceReport) -> None:
     what = f"{report.rows:,} journal rows, {report.jobs:,} jobs and {report.records:,} other records"
-    if not report.rows:
+    if report.ok and not report.rows:
         output.line("No journal row was found, so nothing was checked. An export has the rows of sealed blocks only.")
     elif report.ok:
         output.line(f"Every move follows the model: {what}.")
