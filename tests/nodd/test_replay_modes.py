@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,9 @@ def test_a_backfill_is_on_record_as_one_and_ends_in_the_same_items(
     appear(source, range(3, 5))
     done = replay(ledger, "run", "--dataset", "gfs", *SINCE, "--mode", "backfill", "--confirm").json
     assert (done["replayed"], done["mode"]) == (2, "backfill")
+    first, last = sorted(ledger.job(row["ext_job_id"]).run_at for row in records(ledger))
+    assert last - first == timedelta(milliseconds=10)  # one by one, at the rate of backfills in dev
+    time.sleep(max(0.0, (last - ledger.store.now()).total_seconds()))
     ledger.run_until_idle()
     assert [(row["status"], row["replay_reason"]) for row in records(ledger)] == [("succeeded", "backfill")] * 2
     assert items(ledger.store) == undisturbed(ledger, tmp_path, range(3, 5))[0]
