@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from holdfast.cli.commands.init import Environment
-from holdfast.store import ENVIRONMENTS, migrations, open_store
+from holdfast.core.environments import ENVIRONMENTS
+from holdfast.store import migrations, open_store
 from tests.cli.commands import PROGRAM, clean_environment, heed_permissions, holdfast, process
 
 

@@ -24,12 +24,7 @@ from holdfast.compat.wal_moves import ENDED, PENDING, Busy, EntryMover
 from holdfast.core.commands import Fail, GiveBack
 from holdfast.core.digest import Json, payload_text
 from holdfast.core.entries import EntryStatus
-from holdfast.core.errors import (
-    InputError,
-    InvalidStateTransitionError,
-    StateTransitionRaceError,
-    StoreError,
-)
+from holdfast.core.errors import InputError, InvalidStateTransitionError, StateTransitionRaceError, StoreError
 from holdfast.core.records import Attempt, Job
 from holdfast.core.redaction import redacted
 from holdfast.engine.error_texts import error_code, error_message

@@ -17,12 +17,7 @@ import msgspec
 from holdfast.core.commands import Claim, Complete, Submit
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
-from holdfast.core.machines import (
-    EXECUTION,
-    JOB,
-    ExecutionStatus,
-    JobState,
-)
+from holdfast.core.machines import EXECUTION, JOB, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job
 
 REPLAY_REASONS = frozenset({"dlq-drain", "incident", "backfill", "test"})

@@ -13,10 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from holdfast.core.errors import invariant
-from holdfast.core.machines import (
-    ExecutionStatus,
-    JobState,
-)
+from holdfast.core.machines import ExecutionStatus, JobState
 
 REPLAY_ATTEMPTS = 5
 MAX_ATTEMPTS = 5

@@ -19,10 +19,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.core.authority import TTL, Act, Wanted
-from holdfast.core.errors import (
-    PlanStaleError,
-    RecordNotFoundError,
-)
+from holdfast.core.errors import PlanStaleError, RecordNotFoundError
 from holdfast.core.governed import Grant, ProcedureRun, Release
 from holdfast.core.machines import JobState, ProcedureState
 from holdfast.core.records import Job

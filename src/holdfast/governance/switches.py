@@ -21,12 +21,7 @@ import msgspec
 from holdfast.core.authority import ANY, WORD_BYTES_MAX, Act, Wanted, is_exact, require_words
 from holdfast.core.decide import Refused
 from holdfast.core.environments import DEV
-from holdfast.core.errors import (
-    InputError,
-    RecordNotFoundError,
-    RefusedError,
-    StateTransitionRaceError,
-)
+from holdfast.core.errors import InputError, RecordNotFoundError, RefusedError, StateTransitionRaceError
 from holdfast.core.governed import Switch
 from holdfast.core.machines import JobState
 from holdfast.governance.acts import RACES_MAX, actor_and_reason, retry_races

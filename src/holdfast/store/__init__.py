@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import StoreError
 from holdfast.store.migrations import is_empty, migrate, verify
 from holdfast.store.requests import Admission, Declared, Lease, Submission
@@ -17,7 +16,6 @@ from holdfast.store.store import Clock, Store
 from holdfast.store.transaction import Transaction
 
 __all__ = [
-    "ENVIRONMENTS",
     "Admission",
     "Clock",
     "Declared",

@@ -9,11 +9,7 @@ from typing import Annotated, Any
 
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
-from holdfast.core.errors import (
-    FileThereError,
-    NotALedgerError,
-    RefusedError,
-)
+from holdfast.core.errors import FileThereError, NotALedgerError, RefusedError
 from holdfast.store import Store, connect
 from holdfast.store import migrations as schema_steps
 

@@ -12,16 +12,7 @@ import msgspec
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
-from holdfast.cli.nodd.options import (
-    CATALOG,
-    DatasetName,
-    Endpoint,
-    Operator,
-    Own,
-    Region,
-    dataset_named,
-    prepared,
-)
+from holdfast.cli.nodd.options import CATALOG, DatasetName, Endpoint, Operator, Own, Region, dataset_named, prepared
 from holdfast.cli.options import GrantId, RequiredReason, actor
 from holdfast.cli.text import Column
 from holdfast.core.errors import BadUrlError

@@ -16,14 +16,7 @@ from holdfast.console.pages.proving import (
     ReplayPages,
     SwitchPages,
 )
-from holdfast.console.pages.watching import (
-    FailurePages,
-    JobPages,
-    OverviewPage,
-    QueuePages,
-    SchedulePages,
-    WorkerPages,
-)
+from holdfast.console.pages.watching import FailurePages, JobPages, OverviewPage, QueuePages, SchedulePages, WorkerPages
 
 PAGES: list[type[Controller]] = [
     OverviewPage,

@@ -14,15 +14,7 @@ from litestar.response import Redirect, Template
 
 from holdfast.console.forms import many_act_of
 from holdfast.console.injected import CallerHere, ConsoleHere, Here
-from holdfast.console.pages.frame import (
-    AnyRequest,
-    confirmed,
-    job_number,
-    names_of,
-    params_of,
-    permission_of,
-    shown,
-)
+from holdfast.console.pages.frame import AnyRequest, confirmed, job_number, names_of, params_of, permission_of, shown
 from holdfast.console.posts import GrantActs, JobActs, LedgerActs, QueueActs, ScheduleActs, SwitchActs
 from holdfast.console.render import base_of
 from holdfast.console.security.callers import Permission

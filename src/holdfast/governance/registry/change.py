@@ -24,15 +24,7 @@ from holdfast.core.rollback import (
     rollback_verdict,
     successor_fault,
 )
-from holdfast.core.vocabulary import (
-    RegistryCode,
-    RegistryStatus,
-    Value,
-    ValueName,
-    refusal,
-    stored_value,
-    vocab_id,
-)
+from holdfast.core.vocabulary import RegistryCode, RegistryStatus, Value, ValueName, refusal, stored_value, vocab_id
 from holdfast.governance.approval import environment_of
 from holdfast.governance.registry.preflight import registration_hold
 from holdfast.governance.switches import REGISTRATION_HOLD

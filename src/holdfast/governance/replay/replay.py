@@ -30,23 +30,9 @@ from holdfast.governance.approval import environment_of
 from holdfast.governance.grants import verdict_on
 from holdfast.governance.replay.candidates import Candidates, find
 from holdfast.governance.replay.events import ReplayBatch, ReplayRefused
-from holdfast.governance.replay.guards import (
-    GuardVerdict,
-    ReplayPolicy,
-    batch_size,
-    judged,
-    policy_of,
-    require,
-)
+from holdfast.governance.replay.guards import GuardVerdict, ReplayPolicy, batch_size, judged, policy_of, require
 from holdfast.governance.replay.pace import seconds_in_all
-from holdfast.governance.replay.record import (
-    ReplayReport,
-    ReplayTerms,
-    report_of,
-    run_known,
-    terms_of,
-    with_touched,
-)
+from holdfast.governance.replay.record import ReplayReport, ReplayTerms, report_of, run_known, terms_of, with_touched
 from holdfast.governance.replay.run import Hooks, ReplayRunner, needs_grant, replay_request, wanted
 from holdfast.governance.runs.runner import Stop
 

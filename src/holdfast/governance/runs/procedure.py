@@ -24,12 +24,7 @@ from holdfast.core.guarded import guarded
 from holdfast.engine.world import World
 from holdfast.governance.runs.procedure_runner import ProcedureRunner
 from holdfast.governance.runs.runner import required
-from holdfast.governance.runs.steps import (
-    Mode,
-    Procedure,
-    ProcedureReport,
-    request_of,
-)
+from holdfast.governance.runs.steps import Mode, Procedure, ProcedureReport, request_of
 
 if TYPE_CHECKING:
     from holdfast.store import Store

@@ -19,12 +19,7 @@ import msgspec
 
 from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, canonical, payload_text
-from holdfast.core.errors import (
-    InvalidStateTransitionError,
-    RuntimeLeaseError,
-    StateTransitionRaceError,
-    StoreError,
-)
+from holdfast.core.errors import InvalidStateTransitionError, RuntimeLeaseError, StateTransitionRaceError, StoreError
 from holdfast.core.machines import ProcedureState, StepState
 from holdfast.engine.error_texts import error_message
 from holdfast.engine.world import World

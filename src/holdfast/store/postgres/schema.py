@@ -12,11 +12,7 @@ from holdfast.core.digest import sha256
 from holdfast.core.errors import EpochError
 from holdfast.store.migrations import unique_indexes
 from holdfast.store.postgres.connection import LedgerConnection
-from holdfast.store.postgres.partitions import (
-    FIRST,
-    partition_triggers,
-    partitions,
-)
+from holdfast.store.postgres.partitions import FIRST, partition_triggers, partitions
 from holdfast.store.statements import generated
 from holdfast.store.store import Clock, Store
 
