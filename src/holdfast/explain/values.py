@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.frames import where
-from holdfast.core.records import Job, time_text
+from holdfast.core.records import Job, Submitted, time_text
 from holdfast.core.redaction import redacted_json, redacted_lines
 
 if TYPE_CHECKING:  # the past is read only if a command is given a time
     from holdfast.audit.as_of import PastJob
 
 PAYLOAD_SHOWN_MAX = 65_536  # characters
-JOB_FIELDS = (
+# The fields of what was submitted that no command shows. One that is neither here nor below comes last.
+_NOT_SHOWN = {"operation_version", "digest", "replay_attempts", "replaces"}
+_IN_ORDER = (
     "job_id", "operation", "client", "key", "queue", "state", "version", "attempts", "max_attempts", "priority",
     "run_at", "last_error_code", "last_error_message", "replay_reason", "result", "created_at", "updated_at",
 )  # fmt: skip
+JOB_FIELDS = (*_IN_ORDER, *(name for name in Submitted.__struct_fields__ if name not in {*_IN_ORDER, *_NOT_SHOWN}))
 
 
 def job_value(job: Job | PastJob) -> dict[str, object]:
