@@ -30,6 +30,7 @@ from holdfast.core.errors import (
     StoreUnavailableError,
 )
 from holdfast.store import Store, Submission, create_store, open_store
+from holdfast.store.statements import encoded
 from holdfast.store.urls import shown
 from tests.store.verbs import Verbs
 from tests.support.postgres import Server, tmpfs_directory
@@ -493,7 +494,7 @@ def test_a_job_that_replaces_one_that_does_not_exist(verbs: Verbs) -> None:
 
 def test_a_drivers_error_never_leaves_the_store(verbs: Verbs) -> None:
     """A value that passes the checks above is refused by the database, as an error of Holdfast."""
-    shape = '[["noop", "1", "c", "q", 5, 5, 1180591620717411303424, null, null]]'
+    shape = encoded([Submission(operation="noop", payload="{}").shape]).replace(",0,", f",{1 << 70},")
     params = {
         "rows": '[[0, "{}", "digest", null]]', "shapes": shape, "after": 0,
         "state": "pending", "version": 1, "event": "submit", "actor": "a", "reason": None, "gated": False,

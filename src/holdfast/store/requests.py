@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from holdfast.core.digest import is_storable, sha256
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
@@ -36,20 +37,25 @@ class Effect(msgspec.Struct, frozen=True):
     hurried: bool = False
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """A call to record as a job; the payload is canonical JSON text."""
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What many submissions of a batch share. `insert_jobs` writes the fields that are columns of a call."""
 
     operation: str
-    payload: str
     client: str = "local"
-    key: str | None = None
     operation_version: str = "1.0.0"
     queue: str = "default"
     priority: int = 0
-    run_at: datetime | None = None
     max_attempts: int = MAX_ATTEMPTS
     replay_attempts: int = REPLAY_ATTEMPTS
     replaces: int | None = None
+    run_at: datetime | None = None
+
+
+class Submission(Shared, frozen=True, kw_only=True):
+    """A call to record as a job; the payload is canonical JSON text."""
+
+    payload: str
+    key: str | None = None
     by_engine: bool = False  # a follow-up, or a job that replaces one
     flow: "Flow | None" = None  # of work that is unique, has a deadline or waits for other jobs
 
@@ -82,11 +88,12 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """The values that many submissions of a batch share, in the order of `insert_jobs`."""
-        return (
-            self.operation, self.operation_version, self.client, self.queue, self.max_attempts, self.replay_attempts,
-            self.priority, time_text(self.run_at) if self.run_at else None, self.replaces,
-        )  # fmt: skip
+        """The values of the fields of `Shared`."""
+        values = astuple(self)[:_SHARED]
+        return values if self.run_at is None else (*values[:-1], time_text(self.run_at))
+
+
+_SHARED = len(Shared.__struct_fields__)
 
 
 class Declared(msgspec.Struct, frozen=True):

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
 from holdfast.core.errors import invariant
 from holdfast.core.records import Submitted
+from holdfast.store.requests import Shared
 
 STORE = Path(__file__).parent  # not importlib.resources: it takes a tenth of the start of a command
 TRIGGERS = "triggers.sql"  # generated: see store.generate
@@ -46,6 +48,18 @@ CURRENT_ATTEMPT = {
 }  # fmt: skip
 
 
+def of_submissions(casts: Mapping[type, str]) -> dict[str, str]:
+    """Return the placeholders of `insert_jobs` and `insert_job`; `casts` are for the values of one JSON array."""
+    kinds = {name: next(iter(get_args(kind)), kind) for name, kind in Shared.__annotations__.items()}
+    values = [f"(value ->> {n}){casts.get(kind, '')} AS {name}" for n, (name, kind) in enumerate(kinds.items())]
+    of_call = [name for name in kinds if name in OF_CALL]
+    return {
+        "shared_values": ", ".join(values),
+        "set_columns": ", ".join(of_call),
+        "set_parameters": ", ".join(f":{name}" for name in of_call),
+    }
+
+
 @cache
 def columns(name: str) -> str:
     """Return the columns for a placeholder; the record is imported on first use."""
@@ -61,7 +75,8 @@ class Statements(Mapping[str, tuple[str, ...]]):
     """Statements by name; their placeholders, columns and the idioms of a database, are replaced on first use."""
 
     def __init__(self, dialect: str, texts: Mapping[str, str]) -> None:
-        self._idioms: dict[str, str] = import_module(f"holdfast.store.{dialect}.idioms").IDIOMS
+        idioms = import_module(f"holdfast.store.{dialect}.idioms")
+        self._idioms: dict[str, str] = {**idioms.IDIOMS, **of_submissions(idioms.CASTS)}
         self._texts = texts
         self._filled: dict[str, tuple[str, ...]] = {}
 

@@ -1,6 +1,7 @@
 """The words by which the shared statements differ on PostgreSQL, and the parameters of its driver."""
 
 import re
+from datetime import datetime
 from functools import cache
 
 # A time in the text format that both databases hash.
@@ -13,6 +14,7 @@ IDIOMS = {
     "ordered": "INNER", "number": "value::bigint", "at_text": TIME_TEXT,
     "with_call": WITH_CALL,
 }  # fmt: skip
+CASTS: dict[type, str] = {int: "::bigint", datetime: "::timestamptz"}  # of a value in JSON to the kind of a column
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)\b")
 
 

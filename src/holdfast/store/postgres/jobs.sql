@@ -7,16 +7,13 @@
 SELECT 0;
 
 -- name: insert_jobs
--- s: what submissions share: operation, operation_version, client, queue, max_attempts, replay_attempts, priority, run_at,
--- replaces. rows: which of s, payload, digest, key.
+-- s: what submissions share, the fields of store.requests.Shared: {shared_values} reads them from an array, {set_columns}
+-- are the columns of a call among them. rows: which of s, payload, digest, key.
 -- A call that exists already makes no job. While a key is erased or a queue has a limit, only `store.verbs.gate` may
 -- insert: it sets :gated. Returned: the id, and which of the rows it is.
 WITH s AS MATERIALIZED (
-  SELECT n - 1 AS shape, v ->> 0 AS operation, v ->> 1 AS operation_version, v ->> 2 AS client, v ->> 3 AS queue,
-    (v ->> 4)::integer AS max_attempts, (v ->> 5)::integer AS replay_attempts, (v ->> 6)::integer AS priority,
-    coalesce((v ->> 7)::timestamptz, t.now) AS run_at, (v ->> 8)::bigint AS replaces, t.now
-    FROM jsonb_array_elements(:shapes) WITH ORDINALITY x (v, n),
-         (SELECT coalesce(:now, statement_timestamp()) AS now) t),
+  SELECT n - 1 AS shape, coalesce(:now, statement_timestamp()) AS now, {shared_values}
+    FROM jsonb_array_elements(:shapes) WITH ORDINALITY x (value, n)),
 k AS MATERIALIZED (
   SELECT nextval('holdfast_calls_job_id_seq') AS job_id, r.n, r.v ->> 1 AS payload, r.v ->> 2 AS digest, r.v ->> 3 AS key,
     s.*
@@ -24,31 +21,27 @@ k AS MATERIALIZED (
     JOIN s ON s.shape = (r.v ->> 0)::bigint
    ORDER BY r.n),
 c AS (
-  INSERT INTO holdfast_calls (job_id, operation_version, client, key, max_attempts, replay_attempts, payload, digest,
-    replaces, created_at)
-  SELECT k.job_id, k.operation_version, k.client, k.key, k.max_attempts, k.replay_attempts, k.payload, k.digest, k.replaces,
-    k.now
+  INSERT INTO holdfast_calls (job_id, {set_columns}, payload, digest, key, created_at)
+  SELECT job_id, {set_columns}, payload, digest, key, now
     FROM k
    WHERE :gated::boolean OR NOT EXISTS (SELECT 1 FROM holdfast_erased)
      AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.depth_max IS NOT NULL)
-   ORDER BY k.n
+   ORDER BY n
   ON CONFLICT (client, key) WHERE key IS NOT NULL DO NOTHING
   RETURNING job_id),
 j AS (
   INSERT INTO holdfast_jobs (job_id, operation, queue, priority, run_at, due_at, state, version, updated_at, event,
     actor, reason, move_id)
-  SELECT k.job_id, k.operation, k.queue, k.priority, k.run_at, k.run_at, :state, :version, k.now, :event,
-    coalesce(:actor::text, k.client), :reason, :move_id
+  SELECT k.job_id, k.operation, k.queue, k.priority, coalesce(k.run_at, k.now), coalesce(k.run_at, k.now), :state,
+    :version, k.now, :event, coalesce(:actor::text, k.client), :reason, :move_id
     FROM k JOIN c ON c.job_id = k.job_id ORDER BY k.n)
 SELECT k.job_id, k.n - 1 FROM k JOIN c ON c.job_id = k.job_id;
 
 -- name: insert_job
 -- One submission: starting the statement above costs more than its one row. Returned: the id, unless the key is in use.
 WITH c AS (
-  INSERT INTO holdfast_calls (operation_version, client, key, max_attempts, replay_attempts, payload, digest, replaces,
-    created_at)
-  SELECT :operation_version, :client, :key, :max_attempts::integer, :replay_attempts::integer, :payload, :digest,
-    :replaces::bigint, coalesce(:now, statement_timestamp())
+  INSERT INTO holdfast_calls ({set_columns}, payload, digest, key, created_at)
+  SELECT {set_parameters}, :payload, :digest, :key, coalesce(:now, statement_timestamp())
    WHERE NOT EXISTS (SELECT 1 FROM holdfast_erased)
      AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.depth_max IS NOT NULL)
   ON CONFLICT (client, key) WHERE key IS NOT NULL DO NOTHING

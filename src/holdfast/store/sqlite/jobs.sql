@@ -4,44 +4,33 @@
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'holdfast_calls';
 
 -- name: insert_jobs
--- s: what submissions share: operation, operation_version, client, queue, max_attempts, replay_attempts, priority, run_at,
--- replaces. rows: which of s, payload, digest, key.
+-- s: what submissions share, the fields of store.requests.Shared: {shared_values} reads them from an array, {set_columns}
+-- are the columns of a call among them. rows: which of s, payload, digest, key.
 -- The anti-join is the dedupe: a BEFORE INSERT guard stops whatever would replace a row, so ON CONFLICT cannot be used.
 -- Writers take turns, so the ids after the last one are free; the order of the rows does not matter, and to sort them
 -- would cost. While a key is erased or a queue has a limit, only `store.verbs.gate` may insert: it sets :gated. Returned:
 -- the id, and which of the rows it is.
-WITH s AS MATERIALIZED (
-  SELECT key, value ->> 0 AS operation, value ->> 1 AS operation_version, value ->> 2 AS client, value ->> 3 AS queue,
-    value ->> 4 AS max_attempts, value ->> 5 AS replay_attempts, value ->> 6 AS priority, value ->> 7 AS run_at,
-    value ->> 8 AS replaces
-    FROM json_each(:shapes))
-INSERT INTO holdfast_calls (job_id, operation_version, client, key, max_attempts, replay_attempts, payload, digest,
-  replaces, created_at)
-SELECT :after + 1 + r.key, s.operation_version, s.client, r.value ->> 3, s.max_attempts, s.replay_attempts, r.value ->> 1,
-  r.value ->> 2, s.replaces, :now
-  FROM json_each(:rows) r CROSS JOIN s ON s.key = r.value ->> 0
+WITH s AS MATERIALIZED (SELECT key AS shape, {shared_values} FROM json_each(:shapes))
+INSERT INTO holdfast_calls (job_id, {set_columns}, payload, digest, key, created_at)
+SELECT :after + 1 + r.key, {set_columns}, r.value ->> 1, r.value ->> 2, r.value ->> 3, :now
+  FROM json_each(:rows) r CROSS JOIN s ON s.shape = r.value ->> 0
  WHERE (:gated OR NOT EXISTS (SELECT 1 FROM holdfast_erased)
     AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.depth_max IS NOT NULL))
    AND NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = s.client AND c.key = r.value ->> 3);
-WITH s AS MATERIALIZED (
-  SELECT key, value ->> 0 AS operation, value ->> 1 AS operation_version, value ->> 2 AS client, value ->> 3 AS queue,
-    value ->> 4 AS max_attempts, value ->> 5 AS replay_attempts, value ->> 6 AS priority, value ->> 7 AS run_at,
-    value ->> 8 AS replaces
-    FROM json_each(:shapes))
+WITH s AS MATERIALIZED (SELECT key AS shape, {shared_values} FROM json_each(:shapes))
 INSERT INTO holdfast_jobs (job_id, operation, queue, priority, run_at, due_at, state, version, updated_at, event, actor,
   reason, move_id)
 SELECT c.job_id, s.operation, s.queue, s.priority, coalesce(s.run_at, :now), coalesce(s.run_at, :now), :state, :version,
   :now, :event, coalesce(:actor, s.client), :reason, :move_id
-  FROM json_each(:rows) r CROSS JOIN s ON s.key = r.value ->> 0
+  FROM json_each(:rows) r CROSS JOIN s ON s.shape = r.value ->> 0
   CROSS JOIN holdfast_calls c ON c.job_id = :after + 1 + r.key
  ORDER BY r.key
 RETURNING job_id, job_id - :after - 1;
 
 -- name: insert_job
 -- One submission: `changes` is 0 if its key is in use, or for the gate. Returned: the id.
-INSERT INTO holdfast_calls (operation_version, client, key, max_attempts, replay_attempts, payload, digest, replaces,
-  created_at)
-SELECT :operation_version, :client, :key, :max_attempts, :replay_attempts, :payload, :digest, :replaces, :now
+INSERT INTO holdfast_calls ({set_columns}, payload, digest, key, created_at)
+SELECT {set_parameters}, :payload, :digest, :key, :now
  WHERE NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = :client AND c.key = :key)
    AND NOT EXISTS (SELECT 1 FROM holdfast_erased)
    AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.depth_max IS NOT NULL);
