@@ -21,6 +21,7 @@ from holdfast.core.digest import (
     canonical,
     cser_digest,
     digest,
+    is_storable,
     payload_text,
     sha256,
 )
@@ -251,6 +252,20 @@ def test_input_may_be_as_large_as_the_limit() -> None:
 def test_an_unpaired_surrogate_in_input_is_refused(text: str | bytes) -> None:
     with pytest.raises(PayloadNotJsonError):
         payload_text(loads(text))
+
+
+@pytest.mark.parametrize("value", ["\ud800", ["\ud800", 1.0], {"\udfff": 10**22}])
+def test_half_of_a_surrogate_pair_is_refused_by_either_encoder(value: Any) -> None:
+    with pytest.raises(PayloadNotJsonError):
+        canonical(value)
+
+
+@pytest.mark.parametrize(
+    "text, stored",
+    [("", True), ("a", True), ("é 💡", True), ("\0", False), ("é\0", False), ("\ud800", False), ("a\udfff", False)],
+)
+def test_a_text_that_a_database_cannot_store_is_known(text: str, stored: bool) -> None:
+    assert is_storable(text) is stored
 
 
 # -- properties -------------------------------------------------------------------------------------------------------

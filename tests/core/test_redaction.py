@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.redaction import MESSAGE_MAX, redacted
+from holdfast.core.redaction import (
+    LEFT_OUT,
+    MESSAGE_MAX,
+    READ_MAX,
+    TRACE,
+    redacted,
+    redacted_json,
+    redacted_lines,
+)
 from holdfast.core.secret_kinds import KINDS, without_secrets
 
 pytestmark = pytest.mark.attack("input")
@@ -236,6 +244,73 @@ def test_a_secret_that_the_limit_would_cut_is_not_shown_in_part() -> None:
 def test_a_long_text_is_shortened_and_not_emptied() -> None:
     assert len(redacted("ValueError: " + "x" * 100_000)) == MESSAGE_MAX
     assert redacted("a " * 50_000).startswith("a a a ")
+
+
+def test_a_text_at_a_limit_is_whole() -> None:
+    assert redacted("x" * MESSAGE_MAX) == "x" * MESSAGE_MAX
+    assert redacted("x" * (MESSAGE_MAX + 1)) == "x" * (MESSAGE_MAX - 1) + "…"
+
+
+FRAME = '  File "/app/a.py", line 1, in f\n'
+
+
+# What is read is filled with what the result does not have.
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("a" + " " * (READ_MAX - 2) + "b", "a b"),
+        ("a" + " " * (READ_MAX - 3) + "bcd", "a"),  # a word that is cut is left out
+        (f"{TRACE}:\n{FRAME * 300}E: no", "E: no"),  # of a stack trace more is read, and its end counts
+        (f"{TRACE}:\n{FRAME * 3000}E: no", LEFT_OUT),
+    ],
+)
+def test_a_long_text_is_read_up_to_its_limit(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text, length_max, shown",
+    [
+        ("one\ntwo", 7, "one\ntwo"),
+        ("one\ntwo\nsix", 10, "two\nsix"),  # of a longer text the last whole lines
+        (f"one\npassword={WORD}\nsix", 100, "one\npassword=***\nsix"),
+        ("a\x1bb\nc\ud800", 100, "a b\nc "),
+        ("onetwo", 3, ""),
+    ],
+)
+def test_lines_are_kept_of_a_text_of_several_lines(text: str, length_max: int, shown: str) -> None:
+    assert redacted_lines(text, length_max) == shown
+
+
+def test_a_json_value_loses_what_its_names_and_its_texts_give_away() -> None:
+    value = {
+        "user": "me",
+        "api_key": 7,
+        "tries": [1, None, {"password": {"a": 1}}, f"pwd={WORD}"],
+        "author": True,
+    }
+    assert redacted_json(value) == {
+        "user": "me",
+        "api_key": "***",
+        "tries": [1, None, {"password": "***"}, "pwd=***"],
+        "author": True,
+    }
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        (f"tool --password {WORD} -v", "tool --password *** -v"),  # what is before the value stays
+        ("AK" + "IAIOSFODNN7EXAMPLE is old", "*** is old"),  # and a kind without a name has nothing to keep
+        (f"key {(LETTERS + LETTERS)[:40]} end", "key *** end"),
+        (f"key {(LETTERS + LETTERS)[:39]} end", f"key {(LETTERS + LETTERS)[:39]} end"),
+        ((LETTERS + LETTERS)[:40], "***"),
+        (f"https://{HEX[:20]}@h/", "https://***@h/"),
+        (f"https://{HEX[:19]}@h/", f"https://{HEX[:19]}@h/"),
+    ],
+)
+def test_what_is_not_secret_stays_beside_the_secret(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
 
 
 def test_each_kind_has_a_pattern_and_words_in_lower_case() -> None:

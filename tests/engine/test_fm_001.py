@@ -283,7 +283,15 @@ def test_without_a_fault_there_is_one_effect_one_commit_and_no_retry(scene: Scen
     receipt = a.ledger.submit(a.charge.call(order=7))
     assert drain(a.ledger) == 1
     assert executions(a.ledger, receipt.job_id) == [(1, "DONE", None)]
-    assert scene.effects() == [(receipt.job_id, *committed(a.ledger, receipt.job_id))]
+    [exec_id] = committed(a.ledger, receipt.job_id)
+    assert scene.effects() == [(receipt.job_id, exec_id)]
+    assert targets(a.ledger, exec_id) == ["LEASED", "IN_PROGRESS", "COMMITTED", "DONE"]
+    with a.ledger.store.reading() as reading:
+        assert [row.target for row in reading.journal.of(receipt.job_id)] == ["pending", "running", "succeeded"]
+    job = a.ledger.job(receipt.job_id)
+    assert (job.state, job.attempts, job.excused) == (JobState.SUCCEEDED, 1, 0)
+    sql = f"SELECT lease_expires_at, due_at FROM holdfast_jobs WHERE job_id = {receipt.job_id}"
+    assert scene.database.run(sql) == [(None, None)]
     assert drain(a.ledger, until=scene.clock.after(60)) == 0
 
 

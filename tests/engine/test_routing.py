@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,30 @@ def test_the_chosen_handler_is_the_best_compatible_one(here: list[str], requeste
         assert theirs is not None
         assert ours is not None
         assert (ours.major, ours >= theirs) == (theirs.major, True)
+
+
+RISING = (
+    "1.0.0-1", "1.0.0-2", "1.0.0-10", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.2", "1.0.0-alpha.beta", "1.0.0-beta",
+    "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0", "1.0.1-0", "1.0.1",
+)  # fmt: skip
+
+
+@pytest.mark.req("L-16")
+def test_pre_releases_rank_as_semver_says() -> None:
+    for lower, higher in pairwise(RISING):
+        assert (speaks(higher, lower), speaks(lower, higher)) == (True, False)
+    assert newest(RISING[:-1]) == "1.0.1-0"
+
+
+def test_a_version_has_at_most_64_characters() -> None:
+    longest = "1.0.0-" + "a" * 58
+    assert (ranked(longest) is None, ranked(longest + "a") is None) == (False, True)
+
+
+def test_a_version_that_does_not_rank_is_below_all_others() -> None:
+    assert newest(["zebra", "0.0.1-a"]) == "0.0.1-a"
+    assert newest(["build 6", "build 7"]) == "build 7"
+    assert newest([]) is None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -389,9 +389,10 @@ def test_a_grant_that_is_used_while_it_is_looked_at_is_used_and_not_forged(
 )
 def test_an_incomplete_request_is_refused(sqlite: Store[Any], given: dict[str, Any], field: str) -> None:
     before = contents(sqlite)
-    what = wanted(sqlite, **given.pop("what", {}))
+    words = {"what": {}, "requester": "ann", "reason": WHY, "rollback_plan": "undo", **given}
+    what = wanted(sqlite, **words.pop("what"))
     with pytest.raises(InputError) as caught:
-        request(sqlite, what, **{"requester": "ann", "reason": WHY, "rollback_plan": "undo", **given})
+        request(sqlite, what, **words)
     assert (caught.value.context["field"], caught.value.exit_code) == (field, 2)
     assert contents(sqlite) == before
 

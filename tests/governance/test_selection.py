@@ -27,6 +27,7 @@ from holdfast.core.selection import (
     Window,
     candidates_hash,
     matches,
+    release_command,
     selection_fault,
 )
 from tests.core.asking import NOW, TICK, job
@@ -270,6 +271,41 @@ def test_a_selection_with_every_field_is_valid() -> None:
     )
     assert selection_fault(everything) is None
     assert selection_fault(about()) is None
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        with_fields(name="n" * TEXT_BYTES_MAX),
+        with_fields(description="d" * 4 * TEXT_BYTES_MAX),
+        about(jobs=tuple(map(str, range(LIST_MAX)))),
+        about(attempts=Attempts(min=1)),
+        about(attempts=Attempts(max=2**31 - 1)),
+        with_fields(limits=Limits(max_records=2**31 - 1)),
+    ],
+    ids=["name", "description", "jobs", "min alone", "max alone", "max_records"],
+)
+def test_a_selection_at_a_bound_is_valid(selection: Selection) -> None:
+    assert selection_fault(selection) is None
+
+
+def test_the_texts_of_options_are_bounded() -> None:
+    fault = selection_fault(with_fields(description="d" * (4 * TEXT_BYTES_MAX + 1)))
+    assert fault is not None
+    assert fault.path == "metadata.description"
+
+
+def test_the_refusal_of_quarantined_jobs_names_the_command_that_releases_them() -> None:
+    one = about(status=(JobState.QUARANTINED,), operations=("pay out",), queues=("a", "b"), error_codes=("e",))
+    assert release_command(one.filters) == (
+        "holdfast quarantine release --all-matching --operation 'pay out' --code e"
+        " --request --rollback-plan TEXT --reason TEXT"
+    )
+    fault, other = selection_fault(one), selection_fault(about(status=(JobState.SUCCEEDED,)))
+    assert fault is not None
+    assert fault.next_step == f"Release them: `{release_command(one.filters)}`."
+    assert other is not None
+    assert other.next_step is None
 
 
 def test_an_inspection_may_select_jobs_in_any_state() -> None:

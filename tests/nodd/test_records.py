@@ -70,8 +70,8 @@ def test_the_rules_hold_at_every_end(ledger: Ledger, source: MemorySource) -> No
     assert [problems(one) for one in found] == [[], [], []]
 
 
-@pytest.mark.req("K-06", "K-22")
-def test_an_operator_that_refused_the_object_has_failed_in_the_record(
+@pytest.mark.req("K-06", "K-22", "K-40")
+def test_an_operator_that_refused_the_object_stops_those_after_it(
     ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     announce(ledger, GRIB[:-1], source)
@@ -85,6 +85,8 @@ def test_an_operator_that_refused_the_object_has_failed_in_the_record(
     ledger.run_until_idle()
     _, later = records(ledger)
     assert (later["status"], later["integrity_status"], later["metadata_status"]) == ("quarantined", "ok", "failed")
+    assert [(one["stac_status"], one["provenance_status"]) for one in (refused, later)] == [("unknown", "unknown")] * 2
+    assert queried(ledger.store, "SELECT count(*) FROM nodd_items") == [(0,)]
     assert [problems(one) for one in (refused, later)] == [[], []]
 
 

@@ -192,6 +192,7 @@ def test_each_operation_has_its_own_lease(verbs: Verbs) -> None:
     }
 
 
+@pytest.mark.req("M-14")
 def test_chosen_jobs_are_claimed_if_they_could_be_claimed_at_all(verbs: Verbs) -> None:
     due = [verbs.submit(priority=priority) for priority in (0, 5)]
     other = verbs.submit()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 _GUARDS = ("tests/core/test_decide.py", "tests/faults/test_models.py", "tests/store/test_guards_agree.py")
 _CRASHES = "tests/engine/test_testing.py"
+_ROUTING = "tests/engine/test_routing.py"
 TARGETS: dict[str, tuple[str, ...]] = {
     "core/decide.py": _GUARDS,
     "core/stepwise.py": _GUARDS,
@@ -31,7 +32,13 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "core/vocabulary.py": ("tests/governance/test_vocabulary.py", "tests/governance/test_rollback.py"),
     "core/manifest.py": ("tests/governance/test_vocabulary.py",),
     "core/selection.py": ("tests/governance/test_selection.py",),
-    "core/protocol.py": ("tests/engine/test_routing.py", "tests/governance/test_rollback.py"),
+    "core/protocol.py": (
+        f"{_ROUTING}::test_a_handler_supports_a_version_of_its_major",
+        f"{_ROUTING}::test_the_exact_or_newest_compatible_handler_is_chosen",
+        f"{_ROUTING}::test_the_chosen_handler_is_the_best_compatible_one",
+        f"{_ROUTING}::test_a_version_is_semver",
+        "tests/governance/test_rollback.py",
+    ),
     "core/arguments.py": (
         "tests/core/test_arguments.py",
         "tests/engine/test_arguments.py",

@@ -60,6 +60,12 @@ JOBS = (
         f"{TESTS}/test_invalid_transitions.py::test_a_job_that_is_not_there_is_an_error_in_both_modes",
     ),
     plain(
+        "compat.row_with_the_time_of_its_creation",
+        "A row says that its last change was its creation.",
+        Patch("compat/jobs.py", "row", "updated_at=time_text(job.updated_at)", "updated_at=time_text(job.created_at)"),
+        f"{TESTS}/test_valid_transitions.py::test_rows_and_counts_follow_the_states_of_a_job",
+    ),
+    plain(
         "compat.stalled_job_not_detected",
         "A job whose lease has expired is not stalled.",
         Patch(
@@ -115,6 +121,27 @@ JOBS = (
 )
 
 ENTRIES = (
+    plain(
+        "compat.entry_under_another_key",
+        "An entry says that a key of digits is a text, not the number that was given.",
+        Patch("compat/wal_entries.py", "_key", "int(text) if text is not None", "text if text is not None"),
+        f"{LOG}::test_append_and_complete",
+        f"{LOG}::test_an_entry_is_found_by_its_key",
+    ),
+    plain(
+        "compat.entry_with_other_bytes",
+        "The bytes of an entry lose their last one.",
+        Patch(
+            "compat/wal_entries.py", "payload_of", "base64.b64encode(data)", "base64.b64encode(memoryview(data)[:-1])"
+        ),
+        f"{LOG}::test_bytes_are_returned_exactly",
+    ),
+    plain(
+        "compat.thousand_pending_entries_not_warned_of",
+        "A log with a thousand pending entries does not warn of them.",
+        Patch(WAL, "Wal.pending_count", "if pending >= PENDING_WARN and", "if pending > PENDING_WARN and"),
+        f"{LOG}::test_a_thousand_pending_entries_are_warned_of_once",
+    ),
     plain(
         "compat.end_of_an_entry_not_dated",
         "An entry that has ended does not say when.",

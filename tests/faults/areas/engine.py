@@ -52,6 +52,12 @@ FAULTS = (
         f"{FM_001}::test_without_a_fault_there_is_one_effect_one_commit_and_no_retry",
     ),
     plain(
+        "engine.lease_of_a_success_kept",
+        "A job that has succeeded keeps its lease.",
+        Patch(SQLITE, "complete_jobs", "lease_expires_at = NULL, ", ""),
+        f"{FM_001}::test_without_a_fault_there_is_one_effect_one_commit_and_no_retry",
+    ),
+    plain(
         "engine.state_not_projected",
         "The state of a job does not follow from the rulings on its last attempt.",
         Patch("core/project.py", "project", "if ruling.attempt == attempt:", "if False:"),

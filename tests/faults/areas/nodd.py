@@ -134,7 +134,30 @@ OPERATORS = (
         "nodd.metadata_before_integrity",
         "An object that failed its integrity check goes to the next operator.",
         Patch(ATTEMPT, "IngestAttempt._integrity", 'if verdict.status == "failed":', "if False:"),
-        f"{TESTS}/test_records.py::test_an_operator_that_refused_the_object_has_failed_in_the_record",
+        f"{TESTS}/test_records.py::test_an_operator_that_refused_the_object_stops_those_after_it",
+    ),
+    plain(
+        "nodd.catalogued_without_its_metadata",
+        "An object whose metadata could not be extracted goes to the next operator.",
+        Patch(ATTEMPT, "IngestAttempt._metadata", 'if verdict.status == "failed":', "if False:"),
+        f"{TESTS}/test_records.py::test_an_operator_that_refused_the_object_stops_those_after_it",
+    ),
+    plain(
+        "nodd.message_deleted_before_its_record",
+        "A message is deleted before its record is written.",
+        Patch(
+            "nodd/feed.py",
+            "Feed.poll",
+            "        admitted = self._admit(received)\n",
+            "        self._queue.delete(received)\n        admitted = self._admit(received)\n",
+        ),
+        f"{TESTS}/test_redelivery.py::test_a_poller_that_is_killed_at_any_step",
+    ),
+    plain(
+        "nodd.message_visible_while_its_work_goes_on",
+        "A message becomes visible again although its work goes on.",
+        Patch("nodd/feed.py", "Feed.poll_and_process", "self._queue.keep(waiting, visibility_s)", "pass"),
+        f"{TESTS}/test_feed.py::test_a_message_is_kept_invisible_for_as_long_as_the_work_takes",
     ),
     plain(
         "nodd.size_not_compared",
