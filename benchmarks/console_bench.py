@@ -3,8 +3,8 @@
 The jobs are written by a few statements over the real schema, with the triggers off: real work would take hours. The
 pages are then requested one after the other from the application itself, without a network.
 
-Invariants: every page is measured with the ledger read anew (the shared snapshot has expired) and answers 200; a page
-has met its limit if its slowest sample but one has.
+Invariants: every page is measured with the ledger read anew (the shared snapshot has expired), beside the thread that
+groups the failures, and answers 200; a page has met its limit if its slowest request has, the first one included.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PageTime(msgspec.Struct, frozen=True, kw_only=True):
     unfolded: int
     page: str
     median_ms: float
-    slow_ms: float  # the slowest sample but one
+    slow_ms: float  # the slowest request
     cpu_ms: float  # processor time of this process, median: what else the machine does is not in it
     met: bool
 
@@ -240,23 +240,23 @@ def pages(jobs: int) -> list[str]:
 def measure(ledger: Ledger, database: str, jobs: int, unfolded: int, *, samples: int) -> list[PageTime]:
     """Return the time of each page."""
     from holdfast.console.app import create_app  # noqa: PLC0415 - only this suite needs the extra
-    from holdfast.console.pages import live  # noqa: PLC0415
     from holdfast.console.settings import ConsoleSettings  # noqa: PLC0415
     from tests.console.sites import ORIGIN, Transport  # noqa: PLC0415
 
-    live.SNAPSHOT_S = 0.0  # the frame of each page is read anew
     app = create_app(ledger, ConsoleSettings(origins=(ORIGIN,), open_to_all=True))
+    app.state.live.overview()  # as the server does before it listens
     found = []
     with httpx.Client(transport=Transport(app), base_url=ORIGIN, timeout=600) as client:
         for page in pages(jobs):
             taken, used = [], []
             for _ in range(samples):
+                app.state.live.expire()
                 began, cpu_began = time.perf_counter(), time.process_time()
                 answer = client.get(page, follow_redirects=False)
                 taken.append((time.perf_counter() - began) * 1000)
                 used.append((time.process_time() - cpu_began) * 1000)
                 assert answer.status_code in (200, 303), (page, answer.status_code, answer.text[:500])
-            slow = sorted(taken)[-2]
+            slow = max(taken)
             found.append(
                 PageTime(
                     database=database,
@@ -313,7 +313,7 @@ def _ledger(database: str) -> Iterator[Ledger]:
 
 
 def _table(database: str, figures: Sequence[PageTime], deltas: int) -> Table:
-    title = f"{NAMES[database]}: milliseconds of a page (median; slowest but one; processor), {figures[0].jobs:,} jobs"
+    title = f"{NAMES[database]}: milliseconds of a page (median; slowest; processor), {figures[0].jobs:,} jobs"
     table = Table(title=title, box=SIMPLE, title_justify="left")
     table.add_column("page", no_wrap=True)
     table.add_column("folded", justify="right")

@@ -8,6 +8,9 @@ JSON only, and no page of it loads anything from elsewhere.
 from __future__ import annotations
 
 import asyncio
+import pkgutil
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from litestar import Litestar, Request, Response
@@ -22,6 +25,7 @@ from holdfast.console.assets import load_assets, static_file
 from holdfast.console.context import Console
 from holdfast.console.injected import PROVIDED
 from holdfast.console.pages import FORMS, PAGES
+from holdfast.console.pages.live import Live
 from holdfast.console.problems import PROBLEM_JSON, Problem, problem_of, problem_of_status, problem_of_unknown
 from holdfast.console.render import base_of, error_page
 from holdfast.console.security.guard import protect
@@ -33,7 +37,7 @@ from holdfast.core.digest import canonical
 from holdfast.core.errors import GovernanceError, HoldfastError
 from holdfast.core.json_input import loads
 from holdfast.engine.ledger import Ledger
-from holdfast.store import Store
+from holdfast.store import Store, verbs
 
 API, METRICS = "/api/", "/metrics"  # for programs: errors are JSON, and nothing leads to the login page
 BODY_S = 20.0  # for the body of a request
@@ -74,6 +78,7 @@ def create_app(where: Ledger | Store[Any], settings: ConsoleSettings | None = No
     ledger = where if isinstance(where, Ledger) else _ledger_of(where)
     settings = settings or ConsoleSettings()
     console = Console(ledger, settings)
+    _load()
     app = Litestar(
         route_handlers=[static_file, Login, *PAGES, *FORMS, metrics, api_router()],
         path=settings.base_path or None,
@@ -82,6 +87,7 @@ def create_app(where: Ledger | Store[Any], settings: ConsoleSettings | None = No
         template_config=TemplateConfig(engine=JinjaTemplateEngine(engine_instance=environment())),
         exception_handlers={HoldfastError: _refused, HTTPException: _http_error, Exception: _unexpected},
         before_send=[add_headers],
+        on_startup=[_look_once],
         on_shutdown=[console.close],
         request_class=BoundedRequest,
         request_max_body_size=ledger.payload_bytes_max + BODY_MORE,
@@ -90,9 +96,24 @@ def create_app(where: Ledger | Store[Any], settings: ConsoleSettings | None = No
         include_in_schema=False,
         debug=False,
     )
-    app.state.console = console
+    app.state.console, app.state.live = console, Live(console)
     app.state.assets = load_assets()
     return app
+
+
+async def _look_once(app: Litestar) -> None:
+    """Read the ledger before the first request does: threads begin to fold the counts and to group many failures."""
+    with suppress(HoldfastError):  # the database is away: the pages say so
+        await asyncio.to_thread(app.state.live.overview)
+
+
+def _load() -> None:
+    """Compile the templates and import what reads the ledger, so that no first request of a page has to."""
+    for template in environment().list_templates():
+        environment().get_template(template)
+    import_module("holdfast.store.columns")
+    for module in pkgutil.iter_modules(verbs.__path__):
+        import_module(f"{verbs.__name__}.{module.name}")
 
 
 def _ledger_of(store: Store[Any]) -> Ledger:

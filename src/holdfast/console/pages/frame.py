@@ -5,7 +5,6 @@ Invariants: every page of the ledger is for callers who may see all of it.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +23,6 @@ from holdfast.store.verbs.known_queues import known_queues
 from holdfast.store.verbs.watch import ID_MAX
 
 AnyRequest = Request[Any, Any, Any]
-_lock = threading.Lock()
 
 
 class Page(Controller):
@@ -35,13 +33,9 @@ class Page(Controller):
 
 
 def live_of(request: AnyRequest) -> Live:
-    """Return the live snapshot of a console; it is made at its first use."""
-    state = request.app.state
-    with _lock:
-        if "live" not in state:
-            state.live = Live(state.console)
-        live: Live = state.live
-        return live
+    """Return the live snapshot of a console."""
+    live: Live = request.app.state.live
+    return live
 
 
 def params_of(request: AnyRequest) -> dict[str, str]:
@@ -96,5 +90,6 @@ def permission_of(request: AnyRequest, permission: Permission = Permission.OPERA
 
 def names_of(reading: Reading) -> dict[str, Any]:
     """Return the names of queues and operations, for suggestions."""
-    operations = {*reading.operations.declared(), *(count.operation for count in reading.counts.current())}
-    return {"queue_names": known_queues(reading), "operation_names": sorted(operations)}
+    counts = reading.counts.current()
+    operations = {*reading.operations.declared(), *(count.operation for count in counts)}
+    return {"queue_names": known_queues(reading, counts), "operation_names": sorted(operations)}

@@ -32,6 +32,7 @@ PING_S = 15.0
 STREAM_S = 600.0
 STREAMS_MAX = 1000
 REST = 20  # a thread that groups failures rests so many times as long as it took
+GIVES_WAY = 4  # between two slices, too: a request waits for the interpreter whenever its read of the ledger returns
 FOLD_FROM = 5_000  # deltas that no worker has folded: each read of the counts adds them up
 
 
@@ -104,9 +105,10 @@ class Live:
 
     def _fresh_groups(self) -> FailedGroups:
         if self._groups is None or time.monotonic() - self._grouped_at >= SHARED_S:
-            store = self._console.store
-            with store.reading() as reading:
-                few = few_groups(reading, store.now())
+            store, few = self._console.store, None
+            if "group" not in self.beside:
+                with store.reading() as reading:
+                    few = few_groups(reading, store.now())
             if few is not None:
                 self._groups, self._grouped_at = few, time.monotonic()
             else:
@@ -132,12 +134,17 @@ class Live:
         threading.Thread(target=run, name=f"console-{name}", daemon=True).start()
 
     def _group(self) -> None:
-        store, began = self._console.store, time.monotonic()
+        store, worked = self._console.store, 0.0
+
+        def rest(seconds: float) -> None:
+            nonlocal worked
+            worked += seconds
+            time.sleep(seconds * GIVES_WAY)
+
         with store.reading() as reading:
-            made = failure_groups(reading, store.now())
-        ended = time.monotonic()
+            made = failure_groups(reading, store.now(), rest=rest)
         # What takes long is done less often, so that it takes no more than a small share of the process.
-        self._groups, self._grouped_at = made, ended + max(0.0, (ended - began) * REST - SHARED_S)
+        self._groups, self._grouped_at = made, time.monotonic() + max(0.0, worked * REST - SHARED_S)
 
     def _fold(self) -> None:
         """Fold the deltas that no worker has folded; a role that may not write them does not try again."""

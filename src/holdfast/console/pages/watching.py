@@ -90,9 +90,11 @@ class FailurePages(Page):
 
     @get("/failures/{name:str}", sync_to_thread=True)
     def one(self, request: AnyRequest, console: ConsoleHere, name: FromPath[str]) -> Template:
-        groups = live_of(request).groups()
+        groups, name = live_of(request).groups(), text_in(name, "group")
+        if groups.awaited:  # the console has just started, and this address was opened first
+            return shown(request, "failures.html", "/failures", view=groups, rule=RULE)
         with console.store.reading() as reading:
-            view = group_page(reading, groups, text_in(name, "group"))
+            view = group_page(reading, groups, name)
         return shown(request, "failure.html", "/failures", view=view)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 import msgspec
@@ -17,13 +18,13 @@ from holdfast.console.views.charts import BARS, Sparkline, sparkline
 from holdfast.core.errors import RecordNotFoundError
 from holdfast.core.records import Job
 from holdfast.store.transaction import Reading
-from holdfast.store.verbs.watch import FailedFact, failed_facts
+from holdfast.store.verbs.watch import FailedFact, count_failed, failed_facts
 
 GROUPED = 50_000  # the newest failed jobs that are grouped
 FEW = 1_000  # failed jobs that are grouped within a request
+SLICE = 200  # failed jobs that are read and grouped between two rests: about 4 ms of the processor
 SHARED_S = 15.0  # how long groups are shared between viewers
 PATTERN_MAX = 200
-SAMPLES = 3
 HOUR = timedelta(hours=1)
 OPENS, CLOSES = "\u2039", "\u203a"  # around the kind of what differs
 
@@ -93,11 +94,7 @@ def group_hash(operation: str, code: str, pattern: str) -> str:
 
 def few_groups(reading: Reading, now: datetime) -> FailedGroups | None:
     """Return the groups of all failed jobs if these are few, else None."""
-    facts = failed_facts(reading, limit=FEW + 1)
-    if len(facts) > FEW:
-        return None
-    found = tuple(grouped(facts, now))
-    return FailedGroups(groups=found, total=len(found), jobs=len(facts), cut=False, at=now)
+    return failure_groups(reading, now) if count_failed(reading, most=FEW + 1) <= FEW else None
 
 
 def no_groups(now: datetime) -> FailedGroups:
@@ -105,49 +102,78 @@ def no_groups(now: datetime) -> FailedGroups:
     return FailedGroups(groups=(), total=0, jobs=0, cut=True, at=now)
 
 
-def failure_groups(reading: Reading, now: datetime) -> FailedGroups:
-    """Return the groups of the newest failed jobs."""
-    facts = failed_facts(reading, limit=GROUPED + 1)
-    cut = len(facts) > GROUPED
-    found = tuple(grouped(facts[:GROUPED], now))
-    return FailedGroups(groups=found, total=len(found), jobs=min(len(facts), GROUPED), cut=cut, at=now)
+def failure_groups(reading: Reading, now: datetime, *, rest: Callable[[float], object] | None = None) -> FailedGroups:
+    """Return the groups of the newest failed jobs, the largest group first.
 
-
-def grouped(facts: Iterable[FailedFact], now: datetime) -> list[Group]:
-    """Return the groups of some failed jobs, given newest first; the largest group first."""
-    found: dict[tuple[str, str, str], list[FailedFact]] = {}
+    `rest` is called after every SLICE of them, with the seconds that it took.
+    """
+    found: dict[tuple[str, str, str], _Members] = {}
     patterns: dict[str | None, str] = {}
-    for fact in facts:
-        if fact.message not in patterns:
-            patterns[fact.message] = pattern_of(fact.message)
-        found.setdefault((fact.operation, fact.code or "none", patterns[fact.message]), []).append(fact)
-    groups = [_group(key, members, now) for key, members in found.items()]
-    return sorted(groups, key=lambda group: (-group.jobs, group.operation, group.code, group.pattern))
+    for facts in _slices(reading, rest):
+        for fact in facts:
+            if fact.message not in patterns:
+                patterns[fact.message] = pattern_of(fact.message)
+            key = fact.operation, fact.code or "none", patterns[fact.message]
+            if key not in found:
+                found[key] = _Members(now)
+            found[key].add(fact)
+    groups = [members.group(*key) for key, members in found.items()]
+    groups.sort(key=lambda group: (-group.jobs, group.operation, group.code, group.pattern))
+    jobs = sum(group.jobs for group in groups)
+    cut = jobs == GROUPED and count_failed(reading, most=GROUPED + 1) > GROUPED
+    return FailedGroups(groups=tuple(groups), total=len(groups), jobs=jobs, cut=cut, at=now)
 
 
-def _group(key: tuple[str, str, str], members: Sequence[FailedFact], now: datetime) -> Group:
-    operation, code, pattern = key
-    bars = [0] * BARS
-    for fact in members:
-        place = BARS - 1 - int((now - fact.at) / HOUR * BARS)
+def _slices(reading: Reading, rest: Callable[[float], object] | None) -> Iterator[list[FailedFact]]:
+    """Yield the newest GROUPED failed jobs, newest first."""
+    before, left = None, GROUPED
+    while left > 0:
+        began = time.monotonic()
+        facts = failed_facts(reading, before=before, limit=min(SLICE, left))
+        yield facts
+        if len(facts) < SLICE:
+            return
+        before, left = facts[-1].job_id, left - len(facts)
+        if rest is not None:
+            rest(time.monotonic() - began)
+
+
+class _Members:
+    """The failed jobs of one group, added newest first."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+        self._ids: list[int] = []
+        self._queues: set[str] = set()
+        self._bars = [0] * BARS
+        self._first_at = self._last_at = now
+
+    def add(self, fact: FailedFact) -> None:
+        if not self._ids:
+            self._first_at = self._last_at = fact.at
+        self._ids.append(fact.job_id)
+        self._queues.add(fact.queue)
+        self._first_at, self._last_at = min(self._first_at, fact.at), max(self._last_at, fact.at)
+        place = BARS - 1 - int((self._now - fact.at) / HOUR * BARS)
         if 0 <= place < BARS:
-            bars[place] += 1
-    recent = sum(bars)
-    ids = [fact.job_id for fact in members]
-    samples = dict.fromkeys((ids[0], ids[len(ids) // 2], ids[-1]))
-    return Group(
-        hash=group_hash(*key),
-        operation=operation,
-        code=code,
-        pattern=pattern,
-        queues=tuple(sorted({fact.queue for fact in members})),
-        jobs=len(members),
-        last_hour=recent,
-        trend=sparkline([0] * BARS, f"{code}: {recent} failures in the last hour", bars),
-        first_at=min(fact.at for fact in members),
-        last_at=max(fact.at for fact in members),
-        samples=tuple(samples)[:SAMPLES],
-    )
+            self._bars[place] += 1
+
+    def group(self, operation: str, code: str, pattern: str) -> Group:
+        recent, ids = sum(self._bars), self._ids
+        samples = dict.fromkeys((ids[0], ids[len(ids) // 2], ids[-1]))
+        return Group(
+            hash=group_hash(operation, code, pattern),
+            operation=operation,
+            code=code,
+            pattern=pattern,
+            queues=tuple(sorted(self._queues)),
+            jobs=len(ids),
+            last_hour=recent,
+            trend=sparkline([0] * BARS, f"{code}: {recent} failures in the last hour", self._bars),
+            first_at=self._first_at,
+            last_at=self._last_at,
+            samples=tuple(samples),
+        )
 
 
 class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,8 +186,6 @@ class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
 
 def group_page(reading: Reading, groups: FailedGroups, name: str) -> GroupPage:
     """Return a group by its hash; raise RecordNotFoundError if no failed job is in it now."""
-    if groups.awaited:  # the console has just started, and this address was opened first
-        groups = failure_groups(reading, groups.at)
     group = next((one for one in groups.groups if one.hash == name), None)
     if group is None:
         raise RecordNotFoundError(

@@ -38,7 +38,8 @@ def find_hits(reading: Reading, text: str) -> list[Hit]:
         hits += _by_number(reading, int(number))
     hits += _by_key(reading, word)
     lowered = word.casefold()
-    operations = sorted({*reading.operations.declared(), *(count.operation for count in reading.counts.current())})
+    counts = reading.counts.current()
+    operations = sorted({*reading.operations.declared(), *(count.operation for count in counts)})
     hits += [
         Hit("operation", name, "its jobs", job_list(operation=name))
         for name in operations
@@ -46,7 +47,7 @@ def find_hits(reading: Reading, text: str) -> list[Hit]:
     ]
     hits += [
         Hit("queue", name, "its page", path("/queues", name))
-        for name in known_queues(reading)
+        for name in known_queues(reading, counts)
         if lowered in name.casefold()
     ]
     hits += [

@@ -46,7 +46,7 @@ SELECT max(job_id) FROM holdfast_jobs;
 
 -- name: failed_facts
 SELECT j.job_id, j.operation, j.queue, j.last_error_code, j.last_error_message, j.updated_at
-  FROM holdfast_jobs j WHERE j.resting = 'failed' ORDER BY j.job_id DESC LIMIT :n;
+  FROM holdfast_jobs j WHERE j.resting = 'failed' AND j.job_id < :before ORDER BY j.job_id DESC LIMIT :n;
 
 -- name: due_lanes
 -- Of each queue and priority: the earliest job, and how many are due, counted no further than n; without parked ones.

@@ -181,12 +181,19 @@ def greatest_job(reading: Reading) -> int:
     return last or 0
 
 
-def failed_facts(reading: Reading, *, limit: int) -> list[FailedFact]:
-    """Return the facts of the newest failed jobs."""
+def count_failed(reading: Reading, *, most: int) -> int:
+    """Return how many jobs are failed, counted no further than `most`."""
+    [[_, count]] = reading.run("resting_floor", state=JobState.FAILED, before=ID_MAX, after=0, window=most)
+    return int(count)
+
+
+def failed_facts(reading: Reading, *, limit: int, before: int | None = None) -> list[FailedFact]:
+    """Return the facts of the newest failed jobs, below an id if one is given."""
     moment = reading.store.moment
+    rows = reading.run("failed_facts", before=ID_MAX if before is None else before, n=limit)
     return [
         FailedFact(job_id, operation, queue, code, message, moment(at))
-        for job_id, operation, queue, code, message, at in reading.run("failed_facts", n=limit)
+        for job_id, operation, queue, code, message, at in rows
     ]
 
 
