@@ -58,9 +58,13 @@ else
 	@echo "There is no DB=$(DB): sqlite or postgres." >&2; exit 2
 endif
 
-# The layer contracts and mypy need one core, and no test: they run beside the tests.
+# The layer contracts and mypy need one core, and no test: they run beside the tests. Before the first run of all tests
+# one process compiles them: else each worker would.
+COMPILED := $(VENV)/.tests-compiled
 define with_types
 	@{ $(BIN)/lint-imports; contracts=$$?; $(BIN)/mypy && exit $$contracts; } > $(VENV)/types.txt 2>&1 & types=$$!; \
+	[ "$(filter tests/%,$(1))" ] || [ $(COMPILED) -nt $(STAMP) ] || \
+	  { $(BIN)/python -m pytest --collect-only -qq > $(COMPILED) 2>&1 || true; }; \
 	failed=0; $(BIN)/python -m pytest -m "not slow" --dist worksteal $(1) || failed=$$?; \
 	wait $$types || failed=$$?; cat $(VENV)/types.txt; exit $$failed
 endef
