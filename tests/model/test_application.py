@@ -164,6 +164,28 @@ def test_a_schedule_is_the_same_twice_and_a_step_that_is_left_out_changes_no_oth
         simulator.close()
 
 
+def test_limited_work_and_work_with_a_deadline_end_as_with_a_worker() -> None:
+    ledger = Ledger("nowhere.db")
+
+    @ledger.operation("limited", lease_s=30, limit=1, limit_key="customer")
+    def limited(run: Execution, customer: str, n: int) -> int:
+        if n == 1:
+            run.after_commit(late.call())
+        return n
+
+    @ledger.operation("late", lease_s=30, deadline_s=10)
+    def late(run: Execution) -> None: ...
+
+    calls = [*(limited.call(customer="ann", n=n) for n in range(3)), late.call()]
+    simulator = Simulator(ledger, calls)
+    try:
+        runs = [simulator.run(Schedule(seed)) for seed in range(8)]
+        assert {run.broken for run in runs} == {None}
+        assert sum(run.jobs for run in runs) > 8
+    finally:
+        simulator.close()
+
+
 def test_an_application_that_cannot_be_simulated_is_refused(app: Path) -> None:
     (app / "bad.json").write_text('{"operation": 1}', encoding="utf-8")
     for calls in ("nothing.json", "bad.json", "simulated_app:nowhere", "simulated_app:no_calls"):

@@ -13,6 +13,7 @@ from itertools import count
 from random import Random
 
 from holdfast.core.decide import Refused
+from holdfast.engine.above import catch_up
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.tasks import ClaimTask
 from holdfast.engine.worker.async_slots import run_async
@@ -114,6 +115,15 @@ class SimulatedFleet(ABC):
         process.held += claimed
         if claimed:
             self._record(process, f"claims {[held.job.job_id for held in claimed]}")
+        else:
+            self._look(process, queues)
+
+    def _look(self, process: SimulatedProcess, queues: tuple[str, ...]) -> None:
+        """Learn of limits, and move the jobs that no claim moves, as an idle worker does."""
+        with process.ledger.store.reading() as reading:
+            _, behind = reading.jobs.outlook(queues)
+        if behind:
+            catch_up(process.ledger, actor=process.name)
 
     def _run(self, process: SimulatedProcess) -> None:
         waiting = [held for held in process.held if not held.ended]
