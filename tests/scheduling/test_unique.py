@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
-from holdfast import Execution, Ledger, Worker
+from holdfast import Call, Execution, IdempotencyConflictError, Ledger, Worker
 from holdfast.core.errors import FlowInvalidError
 from holdfast.core.machines import JobState
 from holdfast.explain.explain import explain
@@ -219,6 +220,20 @@ def test_explain_names_the_deadline_of_a_pending_job(ledger: Ledger, clock: Virt
     with ledger.store.reading() as reading:
         [found] = [f for f in explain(reading, job_id, clock()).findings if f.code == "deadline"]
     assert found.evidence == {"deadline_at": "2026-03-14T11:26:53.589793Z"}
+
+
+def test_a_submit_that_is_repeated_after_the_deadline_gets_its_job(ledger: Ledger, clock: VirtualClock) -> None:
+    call = Call(operation="noop", payload={}, client="web", key="order-1", deadline_at=clock.after(60))
+    first = ledger.submit(call)
+    drain(ledger)
+    clock.advance(60)
+    for again in (ledger.submit(call), ledger.submit_many([call])[0]):
+        assert (again.job_id, again.is_new, again.state) == (first.job_id, False, "succeeded")
+    with pytest.raises(IdempotencyConflictError):
+        ledger.submit(msgspec.structs.replace(call, payload={"another": 1}))
+    with pytest.raises(FlowInvalidError) as error:
+        ledger.submit(call.keyed("web", "order-2"))
+    assert refused(error) == "deadline_past"
 
 
 def test_a_retry_after_the_deadline_does_not_run(ledger: Ledger, clock: VirtualClock) -> None:

@@ -136,7 +136,7 @@ class FlowWrites(FlowReads, WritingVerbs):
         waits itself for the job that is submitted.
         """
         flows = [submission.flow or Flow() for submission in submissions]
-        deadlines = [self._deadline(flow) for flow in flows]
+        deadlines = [self._deadline(one, flow) for one, flow in zip(submissions, flows, strict=True)]
         self._require_jobs({parent for flow in flows for parent in flow.after})
         found = self._taken(flows)
         first: dict[str, int] = {}  # of the submissions under one scope, the one that is recorded
@@ -185,16 +185,18 @@ class FlowWrites(FlowReads, WritingVerbs):
 
     # -- deadlines ----------------------------------------------------------------------------------------------------
 
-    def _deadline(self, flow: Flow) -> datetime | None:
+    def _deadline(self, submission: Submission, flow: Flow) -> datetime | None:
         now = self._store.now()
         at = flow.deadline_at if flow.deadline_s is None else now + timedelta(seconds=flow.deadline_s)
-        if at is not None and at <= now:
-            raise FlowInvalidError(
-                f"The deadline {at.isoformat()} has passed.",
-                next_step="Give a later deadline, or do not submit the work.",
-                context={"refusal": "deadline_past", "deadline_at": time_text(at)},
-            )
-        return at
+        if at is None or at > now:
+            return at
+        if submission.key is not None and self._session.jobs.by_key([(submission.client, submission.key)]):
+            return at  # a submit that is repeated under its key is answered with its job
+        raise FlowInvalidError(
+            f"The deadline {at.isoformat()} has passed.",
+            next_step="Give a later deadline, or do not submit the work.",
+            context={"refusal": "deadline_past", "deadline_at": time_text(at)},
+        )
 
     def lapse(self, *, actor: str, n: int = 1000) -> Ruled:
         """End up to n pending jobs whose deadline has passed; return each with the answer."""
