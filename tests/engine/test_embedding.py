@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,20 @@ def on_postgres(new_postgres_ledger: str) -> Iterator[Ledger]:
     with Ledger(new_postgres_ledger) as ledger:
         yield ledger
         assert states(ledger) == []
+
+
+def test_a_closed_connection_is_refused(ledger: Ledger, database: Database) -> None:
+    connection = database.connect()
+    connection.close()
+    refuses(ledger, connection, "open")
+    assert states(ledger) == []
+
+
+def test_a_connection_of_another_thread_is_refused(on_sqlite: Ledger, sqlite_url: str) -> None:
+    with ThreadPoolExecutor(1) as elsewhere:
+        connection = elsewhere.submit(sqlite3.connect, sqlite_url.removeprefix("sqlite:///")).result()
+        refuses(on_sqlite, connection, "open")
+        elsewhere.submit(connection.close).result()
 
 
 def test_sqlite_refuses_an_unsuitable_connection(on_sqlite: Ledger, sqlite_url: str, tmp_path: Path) -> None:

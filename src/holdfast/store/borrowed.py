@@ -50,6 +50,7 @@ def driver_connection(given: Any, translate: Callable[[Exception], HoldfastError
     makes of the driver's error if it cannot connect or begin.
     """
     if DRIVERS & {kind.__module__.partition(".")[0] for kind in type(given).__mro__}:
+        _require_open(given)
         return given
     try:
         return _below(given)
@@ -57,6 +58,22 @@ def driver_connection(given: Any, translate: Callable[[Exception], HoldfastError
         raise
     except Exception as error:
         raise unusable(given, error, translate) from error
+
+
+def _require_open(given: Any) -> None:
+    """Raise ConnectionUnfitError if the caller has closed the connection, or this thread may not use it."""
+    cause = (
+        "the connection is closed" if getattr(given, "closed", False) and not getattr(given, "broken", False) else None
+    )
+    if isinstance(given, sqlite3.Connection):
+        try:
+            given.cursor().close()
+        except sqlite3.ProgrammingError as error:
+            cause = f"the connection cannot be used: {error}"
+    if cause is not None:
+        raise ConnectionUnfitError(
+            cause, context={"needs": "open"}, next_step="Pass an open connection, in the thread that opened it."
+        )
 
 
 def unusable(given: Any, error: Exception, translate: Callable[[Exception], HoldfastError | None]) -> HoldfastError:
