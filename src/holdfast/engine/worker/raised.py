@@ -14,10 +14,9 @@ from holdfast.engine.worker.signals import Cancel, Quarantine, RetryAfter, Snooz
 from holdfast.engine.worker.traces import traceback_text
 from holdfast.store.verbs.long_payloads import PAYLOAD_OF
 
+UNSTORABLE = frozenset({"payload_not_json", "payload_too_deep", "payload_too_large"})
 # The same call would end the same way: no retry will help.
-HOPELESS = frozenset(
-    {"arguments_invalid", DEADLINE_PASSED, "payload_not_json", "payload_too_deep", "payload_too_large"}
-)
+HOPELESS = UNSTORABLE | {"arguments_invalid", DEADLINE_PASSED}
 
 
 def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] = classify) -> Raised:
@@ -38,6 +37,8 @@ def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] =
         case Quarantine():
             return Raised(short_code(error.reason), message, Then.QUARANTINE, traceback=trace)
         case HoldfastError() if code in HOPELESS:
+            if code in UNSTORABLE and trace is None:  # no statement of the handler raised it
+                message = f"What the handler returned or staged cannot be stored: {message}"
             return Raised(code, message, Then.QUARANTINE, traceback=trace)
     try:
         return Raised(code, message, kind=FailureKind(judge(error)), traceback=trace)
