@@ -28,7 +28,7 @@ from holdfast import (
     resume_procedure,
     run_procedure,
 )
-from holdfast.core.errors import HoldfastError, InputError, PayloadTooDeepError
+from holdfast.core.errors import HoldfastError, InputError, JobNotFoundError, PayloadTooDeepError, UnknownOperationError
 
 pytestmark = pytest.mark.attack("input")
 
@@ -225,6 +225,7 @@ class Target:
         assert attempt is not None
         run = Execution(ledger, attempt)
         yield "effect", run.effect
+        yield "after_commit", run.after_commit
         yield "effect params", lambda value: run.effect("INSERT INTO t VALUES (?)", value)
         yield "effect rows", lambda value: run.effect("INSERT INTO t VALUES (1)", rows=value)
         yield "checkpoint name", lambda value: run.checkpoint(value, lambda: 1)
@@ -350,6 +351,68 @@ def test_a_secret_in_a_wrong_argument_is_not_repeated(ledger: Ledger) -> None:
     with pytest.raises(InputError) as caught:
         ledger.submit("noop", client=b"hunter2hunter2")  # type: ignore[arg-type]  # that is the mistake
     assert "hunter2" not in json.dumps(caught.value.as_dict())
+
+
+def test_what_is_no_call_is_refused_where_it_is_submitted(ledger: Ledger) -> None:
+    @ledger.operation("charge")
+    def charge(run: Execution, cents: int = 1, wrong: bool = False) -> None:
+        run.after_commit("charge" if wrong else charge)  # type: ignore[arg-type]  # that is the mistake
+
+    wrong: Any
+    for wrong, given in ((charge, "Operation"), (5, "int"), (None, "NoneType"), (lambda: 1, "function")):
+        for submit in (ledger.submit, lambda call: asyncio.run(ledger.submit_async(call))):
+            with pytest.raises(InputError) as caught:
+                submit(wrong)
+            assert caught.value.context == {"argument": "call", "given": given}
+    with pytest.raises(InputError) as caught:
+        ledger.submit_many(charge.call())  # type: ignore[arg-type]  # that is the mistake
+    assert caught.value.context == {"argument": "calls", "given": "Call"}
+    with pytest.raises(UnknownOperationError) as unknown:
+        ledger.submit("chrage")
+    assert unknown.value.context == {"operation": "chrage", "nearest": "charge"}
+    assert ledger.counts() == []
+    receipts = [ledger.submit(charge.call(wrong=wrong)) for wrong in (True, False)]
+    ledger.run_until_idle()
+    assert {ledger.job(receipt.job_id).last_error_code for receipt in receipts} == {"bad_input"}
+
+
+def test_a_decorator_without_parentheses_is_refused_where_it_stands() -> None:
+    for operation in (Operations().operation, Ledger("never-opened.db").operation):
+        with pytest.raises(InputError) as caught:
+
+            @operation  # type: ignore[arg-type]  # that is the mistake
+            def own(run: Execution) -> None: ...
+
+        assert caught.value.context == {"argument": "name", "given": "function"}
+
+
+@pytest.mark.parametrize("timeout_s", [0, 0.0, -1, float("nan")])
+def test_a_timeout_is_longer_than_nothing(timeout_s: float) -> None:
+    with pytest.raises(InputError) as caught:
+        Operations().operation("own", timeout_s=timeout_s)(lambda run: None)
+    assert caught.value.context["argument"] == "timeout_s"
+
+
+def test_an_empty_queue_is_not_the_default_queue(ledger: Ledger) -> None:
+    for call in ("noop", Call(operation="noop", payload={}, queue="another")):
+        with pytest.raises(InputError) as caught:
+            ledger.submit(call, queue="")
+        assert caught.value.context == {"argument": "queue"}
+    assert ledger.counts() == []
+
+
+def test_a_setting_of_a_batch_that_does_not_exist_is_refused_with_the_nearest_name(ledger: Ledger) -> None:
+    with pytest.raises(InputError) as caught:
+        ledger.batch([Call(operation="noop", payload={})], **dict[str, Any]({"nam": "nightly"}))
+    assert caught.value.context == {"argument": "nam", "nearest": "name"}
+
+
+def test_an_id_that_no_job_can_have_is_not_found(ledger: Ledger) -> None:
+    ledger.submit("noop")  # an empty table is not looked at
+    for look in (ledger.job, ledger.receipt, ledger.cancel, ledger.retry):
+        for job_id in (0, -1, 2**63, 10**30):
+            with pytest.raises(JobNotFoundError):
+                look(job_id)
 
 
 def test_an_error_that_no_argument_explains_stays_as_it_is(ledger: Ledger) -> None:

@@ -247,6 +247,8 @@ def test_a_job_that_would_wait_for_itself_is_refused(ledger: Ledger, clock: Virt
         ({"after": []}, "parents_out_of_range"),
         ({"after": list(range(1001))}, "parents_out_of_range"),
         ({"after": [1], "if_unsuccessful": "explode"}, "policy_unknown"),
+        ({"if_unsuccessful": "cancel"}, "policy_without_after"),
+        ({"after": [10**30]}, "parent_unknown"),
     ],
 )
 def test_a_wrong_wait_is_refused_at_submit(ledger: Ledger, settings: dict[str, object], cause: str) -> None:

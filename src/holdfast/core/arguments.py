@@ -40,6 +40,7 @@ def refuse_wrong(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
             _refuse_unknown(value.keys() - _SETTINGS.keys(), [*_SETTINGS])
             _refuse_fields(value, _SETTINGS)
         elif isinstance(value, msgspec.Struct):
+            refuse_unfit(name, value, hints[name])
             fields = {field: getattr(value, field) for field in value.__struct_fields__}
             _refuse_fields(fields, type(value).__annotations__)
         else:

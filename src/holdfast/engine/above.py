@@ -13,6 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.core.guarded import guarded
 from holdfast.engine.operations import Operation
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.store.verbs.flow import Flow
 
 Op = TypeVar("Op", bound=Operation[..., Any])
-PLAIN = (None,) * 4  # a call without such settings
+PLAIN = (None,) * 5  # a call without such settings
 
 
 def scheduling() -> ModuleType:
@@ -65,7 +66,8 @@ def flow_of(call: Call, declared: Declared) -> Flow | None:
     """Return what the store needs of a call that is unique, has a deadline or waits for other jobs."""
     if declared.flow and "limits" in declared.flow:
         import_module("holdfast.scheduling.limits").require_key(call, declared.flow["limits"])
-        if declared.flow.keys() == {"limits"} and (call.unique, call.deadline_at, call.deadline_s, call.after) == PLAIN:
+        flows = call.unique, call.deadline_at, call.deadline_s, call.after, call.if_unsuccessful
+        if declared.flow.keys() == {"limits"} and flows == PLAIN:
             return None
     flow: Flow = import_module("holdfast.scheduling.unique").flow_of(call, declared)
     return flow
@@ -77,6 +79,7 @@ def catch_up(ledger: Ledger, *, actor: str) -> bool:
     return moved
 
 
+@guarded
 def batched(
     ledger: Ledger, calls: Sequence[Any], then: Any, *, name: str | None = None, if_unsuccessful: str | None = None
 ) -> Batch:

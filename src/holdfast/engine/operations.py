@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LEASE_S, LEASE_S_MAX = 30.0, 366 * 86_400.0
 FOUND_MAX = 1000
-_PLAIN = (None,) * 5
+_PLAIN = (None,) * 6
 _decode = msgspec.json.Decoder().decode
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
 
@@ -69,7 +69,8 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
         if self.version is not None and ranked(self.version) is None:
             raise ArgumentsError(f"{self.version!r} is not a SemVer version, such as 1.0.0")
         flow = None
-        if (self.unique, self.deadline_at, self.deadline_s, self.after, declared.flow) != _PLAIN:
+        flows = self.unique, self.deadline_at, self.deadline_s, self.after, self.if_unsuccessful, declared.flow
+        if flows != _PLAIN:
             from holdfast.engine.above import flow_of  # noqa: PLC0415 - only for work that is more than plain
 
             flow = flow_of(self, declared)
@@ -79,7 +80,7 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
             payload=payload_text(self.payload, size_max=size_max),
             client=self.client,
             key=self.key,
-            queue=self.queue or declared.queue,
+            queue=declared.queue if self.queue is None else self.queue,
             priority=declared.priority if self.priority is None else self.priority,
             run_at=self.run_at,
             max_attempts=declared.max_attempts,
@@ -118,7 +119,8 @@ class Operation(Generic[P, R_co]):
         self.name = name
         self.retry = retry or (RetryPolicy() if max_attempts is None else RetryPolicy(max_attempts=max_attempts))
         is_known = ranked(version) is not None and max_attempts in (None, self.retry.max_attempts)
-        if not (NAME.fullmatch(name) and is_known and 0 < lease_s <= LEASE_S_MAX and (timeout_s or 1) > 0):
+        is_timed = 0 < lease_s <= LEASE_S_MAX and (timeout_s is None or timeout_s > 0)
+        if not (isinstance(name, str) and NAME.fullmatch(name) and is_known and is_timed):  # type: ignore[redundant-expr]
             from holdfast.engine.unfit import refuse_unfit_operation  # noqa: PLC0415 - it is refused
 
             refuse_unfit_operation(name, version, lease_s, timeout_s)
@@ -129,7 +131,7 @@ class Operation(Generic[P, R_co]):
             replay_attempts=replay_attempts,
             priority=priority,
         )
-        if (unique, deadline_s, limit, limit_key) != _PLAIN[1:]:
+        if (unique, deadline_s, limit, limit_key) != _PLAIN[2:]:
             from holdfast.engine.above import declared_flow  # noqa: PLC0415 - few operations have these
 
             self.declared = declared_flow(self, unique, deadline_s, limit, limit_key)
@@ -222,7 +224,8 @@ class Operations:
             self.add(made)
             return made
 
-        return declare
+        # Without parentheses `name` is the handler, which is no name.
+        return declare(name) if callable(name) else declare  # type: ignore[redundant-expr]
 
     @guarded
     def add(self, operation: Operation[Any, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.digest import Json
-from holdfast.core.errors import ArgumentsError, RefusedError, UnknownOperationError
+from holdfast.core.errors import ArgumentsError, RefusedError
 from holdfast.core.guarded import guarded
 from holdfast.engine.operations import Call, Operation, Operations
 from holdfast.store import Declared, Store, Submission
@@ -62,9 +62,9 @@ class KnownOperations:
     def declared(self, name: str) -> Declared:
         """Return an operation that has no handler here, as another process has declared it."""
         if name not in self.elsewhere and not self.governed:
-            raise UnknownOperationError(
-                f"no process has declared the operation {name!r} to this ledger", context={"operation": name}
-            )
+            from holdfast.engine.unfit import refuse_unknown  # noqa: PLC0415 - it is refused
+
+            refuse_unknown(name, {*self.elsewhere, *(handler.name for handler in self.handlers)})
         declared = self.elsewhere.get(name, Declared())
         # Where a registry governs it makes the operation known, and gives the version.
         return msgspec.structs.replace(declared, version=self.in_force.get(name, declared.version))

@@ -62,6 +62,8 @@ def flow_of(call: Call, declared: Declared) -> Flow:
     unique = None if given is None else unique_of(given)
     if call.deadline_at is not None and call.deadline_s is not None:
         raise _refusal("deadline_twice", "Give deadline_at or deadline_s, not both.")
+    if call.if_unsuccessful is not None and call.after is None:
+        raise _refusal("policy_without_after", "if_unsuccessful is about the jobs in after; give both, or neither.")
     deadline_s = call.deadline_s
     if deadline_s is None and call.deadline_at is None:
         deadline_s = defaults.get("deadline_s")
@@ -78,7 +80,7 @@ def flow_of(call: Call, declared: Declared) -> Flow:
 def parents_of(given: Sequence[Any]) -> tuple[int, ...]:
     """Return the ids of jobs that are given as receipts or ids; raise FlowInvalidError."""
     found = tuple(dict.fromkeys(getattr(one, "job_id", one) for one in given))
-    if not all(isinstance(one, int) and not isinstance(one, bool) for one in found):
+    if not all(isinstance(one, int) and not isinstance(one, bool) and one.bit_length() < 64 for one in found):
         raise _refusal("parent_unknown", "after must be a list of receipts or ids of jobs.")
     if not 0 < len(found) <= PARENTS_MAX:
         raise _refusal(
@@ -111,7 +113,7 @@ def unique_of(given: object) -> Unique:
 def _seconds(name: str, given: object) -> float:
     is_number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
     if not is_number or not 0 < given <= SECONDS_MAX:  # type: ignore[operator]  # it is a number
-        raise _refusal("seconds_out_of_range", f"{name} must be greater than 0 and at most {SECONDS_MAX:g} seconds.")
+        raise _refusal("seconds_out_of_range", f"{name} must be greater than 0 and at most 366 days, in seconds.")
     return float(given)  # type: ignore[arg-type]  # it is a number
 
 

@@ -99,6 +99,8 @@ class Execution:
     def after_commit(self, call: Call) -> None:
         """Stage a call that becomes a job of its own, submitted when this attempt commits."""
         self._refuse_late()
+        if not isinstance(call, Call):
+            raise TypeError("not a call")  # refused where it stands, not at the commit
         self.staged.calls.append(call)
 
     def if_refused(self, again: Callable[[EffectError], Any]) -> None:
