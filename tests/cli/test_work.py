@@ -149,6 +149,7 @@ def test_an_application_that_cannot_be_loaded_is_reported(
     outcome = process("worker", app, "--db", sqlite_ledger, "--json", cwd=folder)
     assert (outcome.code, outcome.error_code) == (2, "bad_input")
     assert said in outcome.json["error_message"]
+    assert ("(at " in outcome.json["error_message"]) == app.startswith(("raises", "exits"))
 
 
 def test_an_error_of_the_ledger_in_an_application_keeps_its_code(sqlite_ledger: str, folder: Path) -> None:

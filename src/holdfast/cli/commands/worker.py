@@ -23,6 +23,7 @@ from holdfast.cli.declare import argument, option
 from holdfast.cli.logs import LogFormat, log_handler
 from holdfast.cli.options import ledger_url
 from holdfast.core.errors import HoldfastError, InputError
+from holdfast.core.frames import where
 from holdfast.store.configuration import configuration
 from holdfast.store.urls import shown
 from holdfast.telemetry.target import Target
@@ -126,6 +127,7 @@ def load(app: str, location: Location) -> "Ledger":
     from holdfast.engine.error_texts import error_message  # noqa: PLC0415
     from holdfast.engine.ledger import Ledger  # noqa: PLC0415 - see above
     from holdfast.engine.operations import Operations  # noqa: PLC0415
+    from holdfast.engine.worker.traces import traceback_text  # noqa: PLC0415
 
     module, _, name = app.partition(":")
     if str(Path.cwd()) not in sys.path:
@@ -134,11 +136,13 @@ def load(app: str, location: Location) -> "Ledger":
         found: Any = getattr(import_module(module), name or "ledger")
     except HoldfastError:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the import of user code may raise anything
+    except (Exception, SystemExit) as error:
+        place = where(traceback_text(error))
         raise InputError(
-            f"Cannot load {app!r}: {error_message(error)}",
-            next_step="Give module:name of a Ledger, in a module that Python can import.",
-        ) from None
+            f"Cannot load {app!r}: {error_message(error)}"
+            + (f" (at {place})" if place and place.file[0] != "<" else ""),
+            next_step="Give module:name of a Ledger, in a module that Python can import; HOLDFAST_DEBUG=1 shows more.",
+        ) from error
     if isinstance(found, Operations):
         return Ledger(location.url, found, schema=location.schema)
     if not isinstance(found, Ledger):
