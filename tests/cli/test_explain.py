@@ -55,7 +55,7 @@ def test_the_text_output(history: str) -> None:
     failed = holdfast("explain", "2", "--db", history).out
     assert failed == (
         "job 2 failed: needs action\n"
-        "- The job failed and has used 2 automatic attempts and is not retried automatically;"
+        "- The job failed and is not retried automatically (2 of 2 automatic attempts used; 5 replays left);"
         " last error: io_error: the disk said no\n"
         f"  next: holdfast retry {at(history)} 2\n"
     )
@@ -88,6 +88,20 @@ def test_a_reason_stays_in_its_line(sqlite_ledger: str) -> None:
     out = holdfast("explain", "1", "--db", sqlite_ledger).out
     assert len(out.splitlines()) == 5
     assert out.splitlines()[1].endswith(": one two \\x1b[31m [bold]")
+
+
+def test_a_key_names_its_job_whichever_client_has_used_it(ledger: str) -> None:
+    for client, key in (("web", "order-1"), ("web", "both"), ("shop", "both"), ("web", "7")):
+        assert holdfast("submit", "noop", "--client", client, "--key", key, "--db", ledger).code == 0
+    for command in ("show", "explain"):
+        assert holdfast(command, "order-1", "--db", ledger).code == 0
+        assert holdfast(command, "both", "--client", "shop", "--db", ledger).out.startswith("job 3 ")
+        assert holdfast(command, "7", "--client", "web", "--db", ledger).out.startswith("job 4 ")
+        several = holdfast(command, "both", "--db", ledger, "--json")
+        assert (several.code, several.error_code) == (2, "bad_input")
+        assert several.json["context"]["clients"] == ["shop", "web"]
+        for missing in (["nothing"], ["order-1", "--client", "shop"]):
+            assert holdfast(command, *missing, "--db", ledger).error_code == "job_not_found"
 
 
 def test_it_runs_as_a_process(history: str) -> None:

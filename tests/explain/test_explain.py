@@ -375,7 +375,7 @@ def test_never_more_attempts_than_there_are_are_said_to_be_used(verbs: Verbs) ->
     for more in (1, 2):
         assert isinstance(verbs.rule(verbs.job(job_id), Replay("incident")), Move)
         if more == 2:
-            names(explained(verbs, job_id).findings[1], "2 of 2 +1")
+            names(explained(verbs, job_id).findings[1], "2 of 2, and 1 of 5 replays")
         attempt = verbs.claim_one()
         verbs.work(attempt, fail(attempt))
 

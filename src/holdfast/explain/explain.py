@@ -16,6 +16,7 @@ from holdfast.core.spans import counted
 from holdfast.engine.worker.pace import POLL_S
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, verdict_of
 from holdfast.explain.pending import pending_findings, suspect_finding
+from holdfast.explain.values import tries_left
 from holdfast.explain.view import JobView, moment_text
 from holdfast.governance.reasons import Reason
 from holdfast.store.transaction import Reading
@@ -146,17 +147,8 @@ def _of_failed(seen: JobView) -> Iterator[Finding]:
     if not job.may_replay:
         yield _budget_gone(seen)
         return
-    if job.may_retry:
-        code, words = (
-            FindingCode.NOT_RETRIED,
-            f"The job failed after {job.spent} of {counted(job.max_attempts, 'automatic attempt')}",
-        )
-    else:
-        code, words = (
-            FindingCode.ATTEMPTS_SPENT,
-            f"The job failed and has used {counted(job.max_attempts, 'automatic attempt')}",
-        )
-    words += f" and is not retried automatically; last error: {seen.last_error}"
+    code = FindingCode.NOT_RETRIED if job.may_retry else FindingCode.ATTEMPTS_SPENT
+    words = f"The job failed and is not retried automatically ({tries_left(job)}); last error: {seen.last_error}"
     yield seen.finding(code, words, seen.failure_evidence, _again(seen))
 
 

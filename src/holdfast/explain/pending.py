@@ -15,7 +15,7 @@ from holdfast.core.spans import counted
 from holdfast.engine.worker.pace import POLL_S
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.explain.limited import limited_finding
-from holdfast.explain.values import tries
+from holdfast.explain.values import tries_in_words
 from holdfast.explain.view import JobView, moment_text
 from holdfast.store.verbs.alive import is_silent
 from holdfast.store.verbs.flow import Wait
@@ -58,7 +58,7 @@ def pending_findings(seen: JobView) -> Iterator[Finding]:
     elif job.last_error_code is not None:
         yield seen.finding(
             FindingCode.FAILED_BEFORE,
-            f"Attempts used: {tries(job, ' of ')}; last error: {seen.last_error}",
+            f"Attempts used: {tries_in_words(job)}; last error: {seen.last_error}",
             seen.failure_evidence,
         )
     wait = seen.reading.flow.wait_of(job.job_id)
@@ -123,7 +123,7 @@ def _not_due(seen: JobView) -> Finding:
         excuse = ": ".join(filter(None, (last.error_code, last.error_message))) or "no reason given"
         why = f" Attempt {last.attempt} was returned without using an attempt ({excuse})."
     elif last is not None and last.error_code is not None:
-        why = f" Attempt {last.attempt} failed ({last.error_code}); attempts used: {tries(job, ' of ')}."
+        why = f" Attempt {last.attempt} failed ({last.error_code}); attempts used: {tries_in_words(job)}."
     evidence = {
         "run_at": moment_text(job.run_at),
         "seconds": (job.run_at - seen.now).total_seconds(),

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.core.frames import where
 from holdfast.core.records import Job, Submitted, time_text
 from holdfast.core.redaction import redacted_json, redacted_lines
+from holdfast.core.spans import counted
 
 if TYPE_CHECKING:  # the past is read only if a command is given a time
     from holdfast.audit.as_of import PastJob
@@ -36,11 +37,32 @@ def job_value(job: Job | PastJob) -> dict[str, object]:
     return shown
 
 
-def tries(job: Job | PastJob, of: str = "/") -> str:
+def tries(job: Job | PastJob) -> str:
     """Return the automatic attempts used of those allowed, such as 3/3; replays are added as +1, excused ones not."""
+    automatic, replays = _used(job)
+    return f"{automatic}/{job.max_attempts}" + (f" +{replays}" if replays else "")
+
+
+def tries_in_words(job: Job | PastJob) -> str:
+    """Return the same in words, with the replays of those allowed."""
+    automatic, replays = _used(job)
+    return f"{automatic} of {job.max_attempts}" + (
+        f", and {replays} of {job.replay_attempts} replays" if replays else ""
+    )
+
+
+def tries_left(job: Job | PastJob) -> str:
+    """Return in words the automatic attempts used, and the replays left."""
+    automatic, replays = _used(job)
+    left = max(0, job.replay_attempts - replays)
+    return f"{automatic} of {job.max_attempts} automatic attempts used; {counted(left, 'replay')} left"
+
+
+def _used(job: Job | PastJob) -> tuple[int, int]:
+    """Return how many automatic attempts and how many replays a job has used, without those that are excused."""
     spent = job.attempts - (job.excused or 0)
     automatic = min(spent, job.max_attempts)
-    return f"{automatic}{of}{job.max_attempts}" + (f" +{spent - automatic}" if spent > automatic else "")
+    return automatic, spent - automatic
 
 
 def result_value(job: Job | PastJob) -> object:

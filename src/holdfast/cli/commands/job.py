@@ -18,7 +18,7 @@ from holdfast.core.machine import NOTHING
 from holdfast.core.machines import EXECUTION, JOB, REQUEST
 from holdfast.core.records import Execution, Job, time_text
 from holdfast.explain.times import past_moment
-from holdfast.explain.values import JOB_FIELDS, job_value, payload_value, row_value, traceback_values, tries
+from holdfast.explain.values import JOB_FIELDS, job_value, payload_value, row_value, traceback_values, tries_in_words
 from holdfast.store import Store
 from holdfast.store.verbs.tracebacks import tracebacks_of
 
@@ -139,7 +139,7 @@ def _facts(job: "Job | PastJob", now: datetime) -> list[tuple[str, str | None]]:
         ("key", job.key),
         ("queue", job.queue),
         ("priority", str(job.priority) if job.priority else None),
-        ("attempts", tries(job, " of ") + (f", {job.excused} excused" if job.excused else "")),
+        ("attempts", tries_in_words(job) + (f", {job.excused} excused" if job.excused else "")),
         ("run at", at(job.run_at)),
         ("created", at(job.created_at)),
         ("updated", at(job.updated_at)),

@@ -27,7 +27,7 @@ from holdfast.core.secret_kinds import HIDDEN
 from holdfast.core.spans import counted
 from holdfast.explain.explain import explain
 from holdfast.explain.explanation import Explanation, FindingCode, JobVerdict
-from holdfast.explain.values import PAYLOAD_SHOWN_MAX, payload_value, tries
+from holdfast.explain.values import PAYLOAD_SHOWN_MAX, payload_value, tries_in_words
 from holdfast.governance.approval import environment_of
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.tracebacks import tracebacks_of
@@ -166,7 +166,7 @@ def job_view(
         tone=TONES[explanation.verdict] if explanation else "pending",
         steps=tuple(next_step(present, f) for f in explanation.findings) if explanation else (),
         effect=_effect(executions, now, whole=first <= 1),
-        tries=tries(job, " of "),
+        tries=tries_in_words(job),
         ribbon=ribbon(spans),
         lived_s=sum(span.seconds for span in spans),
         graph=job_graph(walked, job.state),

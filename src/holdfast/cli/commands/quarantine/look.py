@@ -23,7 +23,7 @@ from holdfast.cli.declare import option
 from holdfast.cli.options import ID_MAX, JobsBefore
 from holdfast.cli.text import Column
 from holdfast.core.records import Job, time_text
-from holdfast.explain.values import row_value, tries
+from holdfast.explain.values import row_value, tries, tries_left
 from holdfast.governance.reasons import Reason, reason_for
 from holdfast.store import Store
 
@@ -116,7 +116,7 @@ def _print_shown(shown: "QuarantineDetails", now: datetime) -> None:
         ("by", shown.by),
         ("reason given", shown.why),
         ("last error", _error(job) or None),
-        ("attempts", _attempts_used(job)),
+        ("attempts", tries_left(job)),
         ("payload", "deleted; the job cannot be released" if job.slimmed else None),
         ("after a release", _after(shown) if shown.reason and not job.slimmed else None),
     ]
@@ -133,12 +133,6 @@ def _print_shown(shown: "QuarantineDetails", now: datetime) -> None:
         )
     for step in shown.next:
         output.line(f"next: {step}")
-
-
-def _attempts_used(job: Job) -> str:
-    automatic = min(job.spent, job.max_attempts)
-    left = max(0, job.max_attempts + job.replay_attempts - max(job.spent, job.max_attempts))
-    return f"{automatic} of {job.max_attempts} automatic attempts used; {left} replays left"
 
 
 def _after(shown: "QuarantineDetails") -> str:
