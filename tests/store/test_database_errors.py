@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -224,6 +226,16 @@ def test_no_error_of_a_driver_leaves_the_store(ledger_url: str, statement: str) 
             reading.execute(statement)
 
 
+def test_an_io_error_on_a_full_disk_says_to_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hints = set()
+    for free in (0, 1 << 30):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path, free=free: SimpleNamespace(free=free))
+        error = sqlite_errors.error_of(tmp_path / "work.db", "disk I/O error", "SQLITE_IOERR_SHMSIZE")
+        assert (type(error), "full" in error.context) == (StoreUnavailableError, free == 0)
+        hints.add(error.hint)
+    assert len(hints) == 2
+
+
 @pytest.mark.attack("faults")
 def test_a_full_disk_is_the_databases_fault_and_an_interrupted_effect_its_own(new_sqlite_ledger: str) -> None:
     def fill(transaction: Transaction) -> None:
@@ -239,5 +251,6 @@ def test_a_full_disk_is_the_databases_fault_and_an_interrupted_effect_its_own(ne
         with store.transaction() as transaction:
             transaction.execute("CREATE TABLE things (name text)")
         full, interrupted = failing(store, fill), failing(store, interrupt)
-    assert (type(full), full.context["sqlite"]) == (StoreUnavailableError, "SQLITE_FULL")
+    assert (type(full), full.context) == (StoreUnavailableError, {"sqlite": "SQLITE_FULL", "full": True})
+    assert full.hint != StoreUnavailableError.next_step
     assert (type(interrupted), interrupted.context["sqlite"]) == (EffectError, "SQLITE_INTERRUPT")

@@ -223,10 +223,10 @@ class StoreUnavailableError(StoreError):
 
 
 class CommitUnknownError(StoreUnavailableError):
-    """The connection was lost during COMMIT, so the transaction may or may not be committed."""
+    """COMMIT was not confirmed, so the transaction may or may not be committed."""
 
     code = "commit_unknown"
-    next_step = "Submit again with the same key; this is safe. Without a key, look for the job with `holdfast jobs`."
+    next_step = "Repeat it: with a key this is safe. Before a submit without a key look for its job: `holdfast jobs`."
 
 
 class StoreBusyError(StoreError):

@@ -161,7 +161,7 @@ class Store(ABC, Generic[Connection]):
         except Exception as error:
             translated = self.translated(error)
             if isinstance(translated, StoreUnavailableError):
-                message = f"the connection was lost during COMMIT: {translated}"
+                message = f"COMMIT was not confirmed: {translated}"
                 raise CommitUnknownError(message, context=translated.context) from error
             raise translated from error
 

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from holdfast.core.errors import FileThereError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from holdfast.store.files import give_name
+from holdfast.store.sqlite.errors import free_space
 
 # The suffixes of a database file, and of the files that SQLite and the turnstile create in its directory.
 _BESIDE = ("", "-wal", "-shm", "-journal", "-gate", "-turn")
@@ -30,7 +31,10 @@ def drafted(path: Path) -> Iterator[Path]:
     except StoreError as error:
         # The draft is deleted, so even after a commit of unknown result no ledger exists.
         reason = error.message.replace(str(draft), str(path))
-        raise StoreUnavailableError(f"could not create the ledger: {reason}", context=error.context) from error
+        space = free_space(path) if error.context.get("full") else None
+        raise StoreUnavailableError(
+            f"could not create the ledger: {reason}", context=error.context, next_step=space
+        ) from error
     finally:
         for suffix in _BESIDE:
             with suppress(FileNotFoundError):

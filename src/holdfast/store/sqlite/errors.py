@@ -5,6 +5,7 @@ of the ledger; a refusal by a trigger or a CHECK names its code.
 """
 
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from holdfast.store.meanings import Fault, meaning_of
 from holdfast.store.sqlite.result_codes import OTHER, TABLE
 
 HEAD_BYTES = 1 << 16
+ROOM_BYTES = 1 << 20  # a disk with less is as good as full
 
 
 def translated(path: Path, error: Exception) -> HoldfastError | None:
@@ -80,7 +82,22 @@ def error_of(path: Path, text: str, name: str) -> HoldfastError:
         return StoreReadOnlyError(f"{path} is not writable")
     if kind is StoreDamagedError:
         return _damaged(path, text, name)
+    # Where not even the shared memory of the log has room, SQLite says "disk I/O error".
+    if name.startswith("SQLITE_FULL") or (name.startswith("SQLITE_IOERR") and _is_full(path)):
+        return kind(f"{path}: {text}", next_step=free_space(path), context={"sqlite": name, "full": True})
     return kind(f"{path}: {text}", context={"sqlite": name} if name else {})
+
+
+def free_space(path: Path) -> str:
+    """Return the next step where the disk of a file is full."""
+    return f"Free space on the disk of {path.absolute()}, then try again."
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path.parent).free < ROOM_BYTES
+    except OSError:
+        return False
 
 
 def busy(path: Path, within: str = "") -> StoreBusyError:

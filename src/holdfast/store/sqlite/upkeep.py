@@ -26,6 +26,7 @@ from holdfast.core.errors import (
 )
 from holdfast.store.migrations import RECORD, migrations, unique_indexes
 from holdfast.store.sqlite.drafts import drafted
+from holdfast.store.sqlite.errors import free_space
 from holdfast.store.sqlite.forks import refuse_inherited
 from holdfast.store.sqlite.store import BUSY_S, plain_cursor
 from holdfast.store.statements import generated
@@ -53,10 +54,14 @@ class SqliteUpkeep(Upkeep):
         try:
             copied = self._copied(draft)
         except (sqlite3.Error, OSError) as error:
-            damaged = self.store.translate(error)
-            if isinstance(damaged, StoreDamagedError | NotALedgerError):
-                raise damaged from error
-            raise StoreUnavailableError(f"could not copy {self.store.path} to {beside}: {error}") from error
+            known = self.store.translate(error)
+            if isinstance(known, StoreDamagedError | NotALedgerError):
+                raise known from error
+            is_full = known is not None and "full" in known.context
+            raise StoreUnavailableError(
+                f"could not copy {self.store.path} to {beside.absolute()}: {error}",
+                next_step=free_space(beside) if is_full else None,
+            ) from error
         finally:
             with suppress(OSError):
                 draft.unlink()  # an open file stays readable without a name; the system deletes it at close
