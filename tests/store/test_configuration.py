@@ -96,9 +96,26 @@ def test_a_wrong_value_that_the_environment_hides_is_an_error_too(
         configuration()
 
 
-@pytest.mark.parametrize("text", ["url = ", "a = 1\na = 2", "\x00"])
-def test_a_file_that_is_not_toml_is_an_error(folder: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text, at",
+    [
+        ("concurrency = 1\nurl = a\n", "line 2, column"),
+        ("url = [", "end of the file"),
+        ("a = 1\na = 2\n", "line 2, column"),
+        ("\x00", "line 1, column"),
+    ],
+)
+def test_a_file_that_is_not_toml_is_an_error(folder: Path, text: str, at: str) -> None:
     path = written(folder, text)
+    with pytest.raises(ConfigurationError) as refused:
+        configuration()
+    assert refused.value.context["origin"] == str(path)
+    assert str(refused.value.context["at"]).startswith(at)
+
+
+def test_a_directory_with_the_name_of_the_file_is_an_error(folder: Path) -> None:
+    path = folder / "holdfast.toml"
+    path.mkdir()
     with pytest.raises(ConfigurationError) as refused:
         configuration()
     assert refused.value.context == {"origin": str(path)}

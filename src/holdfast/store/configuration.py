@@ -8,6 +8,7 @@ read, because it could name another ledger. No error contains a value, which may
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -126,7 +127,14 @@ def _is_ours(path: Path) -> bool:
 
 def _settings(path: Path) -> dict[str, Any] | None:
     """Return the settings in a file; None for a pyproject.toml without the section [tool.holdfast]."""
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {error.strerror}.",
+            next_step=f"Correct or remove {path}.",
+            context={"origin": str(path)},
+        ) from None
     ours = path.name != PYPROJECT
     if not ours and SECTION.encode() not in data:
         return None
@@ -134,9 +142,11 @@ def _settings(path: Path) -> dict[str, Any] | None:
 
     try:
         found: Any = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        place = re.search(r"line \d+, column \d+", str(error))  # the rest of the text may quote the file
+        at = place[0] if place else "end of the file" if "end of document" in str(error) else "text"
         raise ConfigurationError(
-            f"{path} is not TOML.", next_step=f"Correct {path}.", context={"origin": str(path)}
+            f"{path} is not TOML ({at}).", next_step=f"Correct {path}.", context={"origin": str(path), "at": at}
         ) from None
     section = found if ours else found.get("tool", {}).get("holdfast")
     if section is None:
