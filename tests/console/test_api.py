@@ -395,6 +395,26 @@ def test_sql_in_filters_is_text(site: Site, robot: Program, text: str) -> None:
 
 
 @pytest.mark.attack("input")
+@pytest.mark.parametrize(
+    "path, name, near", [("/jobs", "stat", "state"), ("/grants", "target_", "target"), ("/stats", "zz", None)]
+)
+def test_a_filter_that_does_not_exist_is_refused(robot: Program, path: str, name: str, near: str | None) -> None:
+    answer = robot.get(path, **{name: "failed"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    assert answer.json()["context"] == {"parameter": name, "nearest": near}
+
+
+@pytest.mark.attack("input")
+def test_the_first_fault_of_a_request_is_named_in_its_detail(robot: Program) -> None:
+    for answer, name in (
+        (robot.post("/jobs", {"operation": "noop", "priorty": 1}), "priorty"),
+        (robot.get("/jobs", limit="0"), "limit"),
+        (robot.get("/jobs", state="lost"), "state"),
+    ):
+        assert name in answer.json()["detail"]
+
+
+@pytest.mark.attack("input")
 @pytest.mark.parametrize("limit", ["0", "-1", "1001", "99999999999999999999", "x", ""])
 def test_numbers_have_ranges(robot: Program, limit: str) -> None:
     assert robot.get("/jobs", limit=limit).status_code == 400

@@ -31,6 +31,7 @@ from holdfast.core.errors import (
 logger = logging.getLogger("holdfast")
 
 PROBLEM_JSON = "application/problem+json"
+STATE = "in_state"  # the parameter `state`, which is a reserved name of Litestar
 # The first class that fits decides.
 _STATUSES: tuple[tuple[type[HoldfastError], HTTPStatus], ...] = (
     (PayloadTooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
@@ -62,9 +63,10 @@ _BY_CODE = {
     "content_type_refused": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "streams_exhausted": HTTPStatus.SERVICE_UNAVAILABLE,
 }
+_API = "The addresses of the API and their methods: /api/v1/openapi.json"
 _WORDS = {
     HTTPStatus.NOT_FOUND: ("not_found", "There is nothing at this address.", "Open the overview and search there."),
-    HTTPStatus.METHOD_NOT_ALLOWED: ("method_not_allowed", "This address does not take this method.", "See the API."),
+    HTTPStatus.METHOD_NOT_ALLOWED: ("method_not_allowed", "This address does not take this method.", _API),
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("body_too_large", "The body of the request is too large.", "Send less."),
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: ("content_type_refused", "The body has another type.", "Send JSON."),
 }
@@ -95,15 +97,23 @@ def problem_of(error: HoldfastError) -> Problem:
 def problem_of_status(status: int, faults: object = None) -> Problem:
     """Return a refusal of the web framework as a problem: a wrong address, method or parameter."""
     known = HTTPStatus(status)
-    code, message, step = _WORDS.get(known, ("bad_input", "The request is not valid.", "Correct the request."))
-    return _problem(known, code, message, step, {"faults": _named(faults)} if isinstance(faults, list) else {})
+    named = _named(faults) if isinstance(faults, list) else None
+    code, message, step = _WORDS.get(
+        known, ("bad_input", _first(named or []), "Correct the request: /api/v1/openapi.json")
+    )
+    return _problem(known, code, message, step, {} if named is None else {"faults": named})
 
 
 def _named(faults: list[object]) -> list[object]:
-    """Return the faults of parameters under the names that requests have: `state` is a reserved name of Litestar."""
-    return [
-        {**one, "key": "state"} if isinstance(one, dict) and one.get("key") == "in_state" else one for one in faults
-    ]
+    """Return the faults of parameters under the names that requests have."""
+    return [{**one, "key": "state"} if isinstance(one, dict) and one.get("key") == STATE else one for one in faults]
+
+
+def _first(faults: list[object]) -> str:
+    """Return the first fault in words: the parameter, or the body, and what is wrong with it."""
+    one = faults[0] if faults and isinstance(faults[0], dict) else {}
+    where = {"query": one.get("key"), "body": "the body"}.get(str(one.get("source")), one.get("key"))
+    return f"{where}: {one['message']}." if where and one.get("message") else "The request is not valid."
 
 
 def problem_of_unknown(error: Exception) -> Problem:

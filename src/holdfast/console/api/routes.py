@@ -5,6 +5,7 @@ Invariants: every route of the API has a permission, runs in a thread, and docum
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, cast
 
@@ -13,7 +14,7 @@ from litestar.openapi import ResponseSpec
 from litestar.params import HeaderParameter, PathParameter, QueryParameter
 
 from holdfast.console.api.types import ID_MAX
-from holdfast.console.problems import PROBLEM_JSON, Problem
+from holdfast.console.problems import PROBLEM_JSON, STATE, Problem
 from holdfast.console.security.callers import Permission
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,9 +52,17 @@ IdempotencyKey = Annotated[
 
 
 def reads(path: str, **settings: Any) -> Callable[[F], F]:
-    opt = {"permission": Permission.VIEW}
-    made = get(path, opt=opt, sync_to_thread=True, responses=_refusals(_READS), **settings)
-    return cast("Callable[[F], F]", made)
+    def declared(fn: F) -> F:
+        opt = {"permission": Permission.VIEW, "filters": _filters(fn)}
+        return cast("F", get(path, opt=opt, sync_to_thread=True, responses=_refusals(_READS), **settings)(fn))
+
+    return declared
+
+
+def _filters(fn: Callable[..., Any]) -> frozenset[str]:
+    """Return the names of the query parameters of a route: its parameters that can be left out."""
+    optional = [name for name, one in inspect.signature(fn).parameters.items() if one.default is not one.empty]
+    return frozenset("state" if name == STATE else name for name in optional)
 
 
 def acts(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from difflib import get_close_matches
 from typing import Any
 
 from litestar import Request
@@ -63,6 +64,7 @@ async def protect(connection: Connection, handler: BaseRouteHandler) -> None:
             f"{caller.name} may not do this: it needs the permission to {permission}.",
             "Use an account or a token with another role: `holdfast console users list`.",
         )
+    _require_known_filters(connection, handler)
 
 
 def _caller(connection: Connection, console: Console) -> Caller | None:
@@ -70,7 +72,13 @@ def _caller(connection: Connection, console: Console) -> Caller | None:
     header = connection.headers.get("authorization")
     if header is not None:
         found = None
-        if console.tokens is not None and header.lower().startswith(BEARER):
+        if console.tokens is None:
+            raise _refused(
+                "not_logged_in",
+                "This console was started without accounts: it knows no tokens.",
+                "Add an account and a token, then start the console again: `holdfast console users add --help`.",
+            )
+        if header.lower().startswith(BEARER):
             found = console.tokens.caller(header[len(BEARER) :].strip())
         if found is None:
             raise _refused("not_logged_in", "The token is not valid.", "Make one: `holdfast console tokens add`.")
@@ -86,6 +94,21 @@ def _require_storable(connection: Connection) -> None:
     words = [str(connection.scope["path"]), *(text for pair in connection.query_params.multi_items() for text in pair)]
     if not all(is_storable(str(word)) for word in words):
         raise InputError("The address contains a character that cannot be stored.", context={"field": "address"})
+
+
+def _require_known_filters(connection: Connection, handler: BaseRouteHandler) -> None:
+    """Raise InputError for a query parameter that a list of the API does not have: it would be left out silently."""
+    known: frozenset[str] | None = handler.opt.get("filters")
+    if known is None:
+        return
+    for name in connection.query_params:
+        if name not in known:
+            near = next(iter(get_close_matches(name, sorted(known), n=1)), None)
+            raise InputError(
+                f"There is no parameter {name[:40]!r}" + (f"; the nearest is {near!r}." if near else "."),
+                next_step=f"Use these: {', '.join(sorted(known)) or 'none'}.",
+                context={"parameter": name[:40], "nearest": near},
+            )
 
 
 def _require_host(connection: Connection, console: Console) -> None:
