@@ -6,6 +6,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import actor
 from holdfast.cli.text import Column
+from holdfast.core.spans import counted
 from holdfast.explain.values import row_value
 from holdfast.store import Store
 
@@ -55,7 +56,7 @@ def recover(ledger: "Ledger") -> Answer:
 
     report = recover_now(ledger, actor=actor())
     text = (
-        f"Recovered {report.recovered} attempts: {report.finished} finished, {report.reopened} pending again, "
-        f"{report.failed} failed, {report.quarantined} quarantined."
+        f"Recovered {counted(report.recovered, 'attempt')}: {report.finished} finished, "
+        f"{report.reopened} pending again, {report.failed} failed, {report.quarantined} quarantined."
     )
     return Answer(row_value(report), text)
