@@ -59,3 +59,16 @@ def test_a_queue_gets_a_weight_and_loses_it(url: str) -> None:
     assert holdfast("queues", "weight", "default", "--off", *why).json["changed"]
     assert holdfast("queues", "weight", "default", *why).error_code == "bad_input"
     assert holdfast("queues", "weight", "default", "0", *why).error_code == "flow_invalid"
+
+
+def test_a_schedule_of_an_operation_that_no_process_has_declared_is_refused(ledger: str) -> None:
+    wrong = holdfast("schedules", "add", "nightly", "@daily", "nop", "--reason", "typo", "--db", ledger, "--json")
+    assert (wrong.code, wrong.error_code) == (2, "operation_unknown")
+    assert wrong.json["context"]["nearest"] == "noop"
+    assert holdfast("schedules", "list", "--db", ledger, "--json").json == []
+
+
+def test_a_limit_of_an_operation_that_no_process_has_declared_says_so(ledger: str) -> None:
+    for subject, lines in (("operation:nop", 2), ("operation:noop", 1), ("queue:new", 1)):
+        done = holdfast("limits", "set", subject, "--running", "1", "--reason", "before the deploy", "--db", ledger)
+        assert (done.code, len(done.out.splitlines())) == (0, lines)

@@ -90,7 +90,11 @@ def changed(store: Store[Any], subject: str, limit: Limit | None, reason: str) -
             has_changed = True
         else:
             has_changed = transaction.limits.set(subject, limit, actor=actor(), reason=reason)
+        kind, _, name = subject.partition(":")
+        unknown = kind != "queue" and name not in {"noop", *transaction.operations.declared()}
     said = f"Limit of {subject} removed." if limit is None else f"Limit of {subject}: {limit_text(limit)}."
+    if limit is not None and unknown:
+        said += f"\nNo process has declared the operation {name} yet; the limit holds when one does."
     return Answer({"limit": subject, "changed": has_changed, **limit_value(limit)}, said)
 
 

@@ -65,6 +65,7 @@ def add(
 
     Example: holdfast schedules add nightly '0 2 * * *' report --tz America/New_York --reason 'nightly report'
     """
+    from holdfast.engine.unfit import refuse_unknown  # noqa: PLC0415 - see above
     from holdfast.scheduling.schedules import (  # noqa: PLC0415 - see above
         Missed,
         Overlap,
@@ -87,6 +88,10 @@ def add(
         overlap=policy(Overlap, overlap),
         tick=pass_tick,
     )
+    with ledger.store.reading() as reading:
+        known = {"noop", *reading.operations.declared()}
+        if not (reading.governed or operation in known):
+            refuse_unknown(operation, known)  # no tick could submit its job
     changed = _schedules(ledger).add(name, schedule, actor=actor(), reason=reason)
     with ledger.store.reading() as reading:
         value = {**_value(reading, get(reading, name), ledger.store.now()), "changed": changed}
