@@ -73,7 +73,7 @@ def test_the_suggested_command_works(history: str) -> None:
     [finding] = holdfast("explain", "2", "--db", history, "--json").json["findings"]
     assert typed(finding["next"]).tells(2, "pending")
     assert "attempts_spent" not in holdfast("explain", "2", "--db", history, "--json").out
-    assert holdfast("pause", "--db", history, "--reason", "the service is down").code == 0
+    assert holdfast("pause", "--queue", "default", "--db", history, "--reason", "the service is down").code == 0
     first, *_ = holdfast("explain", "2", "--db", history, "--json").json["findings"]
     assert (first["code"], first["next"]) == ("queue_paused", f"holdfast resume {at(history)} --queue default")
     assert first["evidence"]["reason"] == "the service is down"
@@ -84,7 +84,7 @@ def test_the_suggested_command_works(history: str) -> None:
 
 def test_a_reason_stays_in_its_line(sqlite_ledger: str) -> None:
     holdfast("submit", "noop", "--db", sqlite_ledger)
-    holdfast("pause", "--reason", "one\ntwo \x1b[31m [bold]", "--db", sqlite_ledger)
+    holdfast("pause", "--queue", "default", "--reason", "one\ntwo \x1b[31m [bold]", "--db", sqlite_ledger)
     out = holdfast("explain", "1", "--db", sqlite_ledger).out
     assert len(out.splitlines()) == 5
     assert out.splitlines()[1].endswith(": one two \\x1b[31m [bold]")

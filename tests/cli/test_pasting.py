@@ -102,7 +102,7 @@ def test_a_name_of_a_file_is_quoted_for_the_shell(tmp_path: Path) -> None:
     name = "it's a `ledger`; $HOME.db"
     assert process("init", "--db", name, cwd=tmp_path).code == 0
     assert process("submit", "noop", f"--db={name}", cwd=tmp_path).code == 0
-    assert process("pause", "--db", name, cwd=tmp_path).code == 0
+    assert process("pause", "--queue", "default", "--db", name, cwd=tmp_path).code == 0
     shown = process("explain", "1", "--db", name, "--json", cwd=tmp_path).json["findings"][0]["next"]
     assert shown == f"holdfast resume {at(name)} --queue default"
     [command] = re.findall(r"with `(.*)`\.$", process("show", "2", "--db", name, cwd=tmp_path).err.strip())
@@ -137,7 +137,7 @@ def test_data_is_not_touched(sqlite_ledger: str) -> None:
     words = "`holdfast check` said so"
     payload = json.dumps({"next": "holdfast check", "next_step": words, "findings": [{"next": "holdfast check"}]})
     holdfast("submit", "noop", payload, "--key", "holdfast check", "--db", sqlite_ledger)
-    holdfast("pause", "--reason", words, "--db", sqlite_ledger)
+    holdfast("pause", "--queue", "default", "--reason", words, "--db", sqlite_ledger)
     holdfast("quarantine", "add", "1", "--code", "x", "--reason", words, "--db", sqlite_ledger)
     assert holdfast("jobs", "--db", sqlite_ledger, "--json").json[0]["key"] == "holdfast check"
     answer = holdfast("explain", "1", "--db", sqlite_ledger, "--json").json["findings"][0]

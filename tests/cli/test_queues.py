@@ -56,18 +56,18 @@ def test_a_queue_of_this_process_can_be_paused_before_anything_is_written(sqlite
 
 
 def test_every_change_of_a_queue_is_journalled_with_who_why_before_and_after(ledger: str) -> None:
-    at = ("--db", ledger, "--json")
+    at, queue = ("--db", ledger, "--json"), ("--queue", "default")
     for words in (
-        ("limit", "--depth", "100", "--reason", "small"),
-        ("limit", "--depth", "100", "--reason", "again"),  # changes nothing
-        ("limit", "--depth", "200", "--reason", "larger"),
-        ("pause", "--reason", "down"),
-        ("pause", "--reason", "down too"),  # changes nothing
+        ("limit", *queue, "--depth", "100", "--reason", "small"),
+        ("limit", *queue, "--depth", "100", "--reason", "again"),  # changes nothing
+        ("limit", *queue, "--depth", "200", "--reason", "larger"),
+        ("pause", *queue, "--reason", "down"),
+        ("pause", *queue, "--reason", "down too"),  # changes nothing
         ("queues", "limit", "default", "--running", "3", "--reason", "slow"),
         ("queues", "weight", "default", "2", "--reason", "first"),
-        ("resume", "--reason", "up"),
-        ("limit", "--off", "--reason", "free"),
-        ("limit", "--off", "--reason", "free again"),  # changes nothing
+        ("resume", *queue, "--reason", "up"),
+        ("limit", *queue, "--off", "--reason", "free"),
+        ("limit", *queue, "--off", "--reason", "free again"),  # changes nothing
     ):
         assert holdfast(*words, *at).code == 0
     found = holdfast("queues", "history", "default", *at).json
@@ -90,7 +90,7 @@ def test_every_change_of_a_queue_is_journalled_with_who_why_before_and_after(led
 @pytest.mark.req("G-24")
 def test_a_depth_limit_that_parks_is_shown(ledger: str) -> None:
     at = ("--db", ledger, "--json")
-    done = holdfast("limit", "--depth", "1", "--park", "--reason", "slow", *at)
+    done = holdfast("limit", "--queue", "default", "--depth", "1", "--park", "--reason", "slow", *at)
     assert done.json == {"queue": "default", "depth_max": 1, "parks": True}
     job_ids = [holdfast("submit", "noop", *at).json["job_id"] for _ in range(3)]
     [queue] = holdfast("queues", *at).json
@@ -100,7 +100,7 @@ def test_a_depth_limit_that_parks_is_shown(ledger: str) -> None:
     found = holdfast("explain", str(job_ids[2]), *at).json["findings"][0]
     assert (found["code"], found["evidence"]["limit"]) == ("limited", "depth:default")
     assert holdfast(*shlex.split(found["next"])[1:], *at).code == 0
-    assert holdfast("limit", "--off", "--park", *at).error_code == "bad_input"
+    assert holdfast("limit", "--queue", "default", "--off", "--park", *at).error_code == "bad_input"
     for words in (("queues",), ("limits", "list"), ("queues", "history", "default")):
         assert holdfast(*words, "--db", ledger).code == 0
     assert holdfast("limits", "remove", "depth:default", "--reason", "free", *at).code == 0
@@ -200,6 +200,13 @@ def test_a_user_may_declare_the_name_of_a_built_in_operation(ledger: str) -> Non
 def test_dir_shows_the_public_names() -> None:
     assert dir(package) == sorted(package.__all__)
     assert {"Ledger", "Worker", "RetryPolicy"} <= set(dir(package))
+
+
+@pytest.mark.parametrize("act", [("pause",), ("resume",), ("limit", "--off")])
+def test_a_command_that_changes_a_queue_takes_no_queue_for_granted(ledger: str, act: tuple[str, ...]) -> None:
+    refused = holdfast(*act, "--db", ledger, "--json")
+    assert (refused.code, refused.error_code) == (2, "bad_input")
+    assert holdfast("queues", "history", "default", "--db", ledger, "--json").json == []
 
 
 def test_the_next_step_of_an_unknown_queue_can_be_pasted(ledger: str) -> None:

@@ -15,7 +15,7 @@ Queue = Annotated[str, word("--queue", "Name of the queue.")]
 
 
 @command(Location.open)
-def pause(store: Store[Any], *, queue: Queue = "default", reason: Reason = None) -> Answer:
+def pause(store: Store[Any], *, queue: Queue, reason: Reason = None) -> Answer:
     """Pause a queue; jobs that are running continue."""
     with store.transaction() as transaction:
         require_queue(transaction, queue)
@@ -27,7 +27,7 @@ def pause(store: Store[Any], *, queue: Queue = "default", reason: Reason = None)
 def resume(
     store: Store[Any],
     *,
-    queue: Queue = "default",
+    queue: Queue,
     reason: Reason = None,
     grant: GrantId = None,
     operator: Annotated[str | None, word("--operator", OPERATOR_HELP, "--as")] = None,
@@ -46,7 +46,7 @@ def resume(
 def limit(
     store: Store[Any],
     *,
-    queue: Queue = "default",
+    queue: Queue,
     depth: Annotated[
         int | None, option("--depth", min=0, max=INTEGER_MAX, metavar="N", help="Maximum number of jobs that may wait.")
     ] = None,
