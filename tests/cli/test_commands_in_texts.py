@@ -32,11 +32,11 @@ SITUATIONS = {
     "holdfast explain ID": "holdfast explain 1",
     "holdfast explain {each.job_id}": "holdfast explain 6",
     "holdfast explain {job_id}": "holdfast explain 2",
-    "holdfast grant request {what} {options} --rollback-plan … --reason …": (
-        "holdfast grant request erase 3 --executor ann --rollback-plan … --reason …"
+    "holdfast grant request {what} {options} --rollback-plan TEXT --reason TEXT": (
+        "holdfast grant request erase 3 --executor ann --rollback-plan TEXT --reason TEXT"
     ),
     "holdfast grant show {number}": "holdfast grant show 1",
-    "holdfast grant revoke {grant.grant_id} --reason …": "holdfast grant revoke 1 --reason …",
+    "holdfast grant revoke {grant.grant_id} --reason TEXT": "holdfast grant revoke 1 --reason TEXT",
     "holdfast jobs --queue {queue} --state pending": "holdfast jobs --queue later --state pending",
     "holdfast resume --queue {QUEUE}": "holdfast resume --queue default",
     "holdfast show ID": "holdfast show 1",

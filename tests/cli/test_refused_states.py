@@ -91,7 +91,7 @@ def grant_sign(place: Place) -> list[str]:
 
 def grant_slip(place: Place) -> list[str]:
     place.prod()
-    words = "--executor … --rollback-plan … --reason … --as bob --key bob"
+    words = "--executor NAME --rollback-plan TEXT --reason TEXT --as bob --key bob"
     return [f"holdfast grant slip --action snapshot.restore --target ledger:new {words}"]
 
 
@@ -151,11 +151,11 @@ def with_nodd(*words: str) -> Callable[[Place], list[str]]:
 PREPARED: dict[str, Callable[[Place], list[str]]] = {
     "holdfast console tokens list": with_accounts("tokens", "list"),
     "holdfast console users list": with_accounts("users", "list"),
-    "holdfast grant approvers revoke {name} --reason …": approver_revoke,
+    "holdfast grant approvers revoke {name} --reason TEXT": approver_revoke,
     "holdfast grant revoke {active[0]} --reason TEXT": grant_revoke,
     "holdfast grant sign {grant.grant_id} --key FILE": grant_sign,
-    "holdfast grant slip --action {wanted.act} --target {wanted.target} --executor … --rollback-plan … --reason …"
-    " --as NAME --key FILE > slip.json": grant_slip,
+    "holdfast grant slip --action {wanted.act} --target {wanted.target} --executor NAME --rollback-plan TEXT"
+    " --reason TEXT --as NAME --key FILE > slip.json": grant_slip,
     "holdfast migrate --new-epoch": epoch_behind,
     "holdfast nodd ignored --reason {UNKNOWN_BUCKET}": with_nodd("ignored", "--reason", "unknown_bucket"),
     "holdfast nodd records": with_nodd("records"),

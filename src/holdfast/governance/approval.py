@@ -360,7 +360,7 @@ def _taken(name: str) -> ApprovalError:
     return ApprovalError(
         f"{name} is already registered.",
         code="approver_exists",
-        next_step=f"Revoke the registered key first: `holdfast grant approvers revoke {name} --reason …`.",
+        next_step=f"Revoke the registered key first: `holdfast grant approvers revoke {name} --reason TEXT`.",
         context={"name": name},
     )
 

@@ -151,7 +151,7 @@ def _exists(grant: Grant) -> AuthorityError:
     return AuthorityError(
         f"Grant {grant.grant_id} already exists for exactly this act; it is {grant.state}.",
         code="grant_exists",
-        next_step=f"Use it, or revoke it: `holdfast grant revoke {grant.grant_id} --reason …`.",
+        next_step=f"Use it, or revoke it: `holdfast grant revoke {grant.grant_id} --reason TEXT`.",
         context={"grant_id": grant.grant_id},
     )
 
@@ -269,7 +269,8 @@ def rejection(rejected: Rejected, wanted: Wanted) -> AuthorityError:
         Reject.NOT_ACTIVE: "Have it approved: `holdfast grant approve --help`.",
     }.get(
         rejected.code,
-        f"Request a grant: `holdfast grant request {what} {options} --rollback-plan … --reason …`, then approve it.",
+        f"Request a grant: `holdfast grant request {what} {options} --rollback-plan TEXT --reason TEXT`,"
+        " then approve it.",
     )
     return AuthorityError(
         rejected.message,

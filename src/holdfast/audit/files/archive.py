@@ -188,7 +188,7 @@ class ArchiveWriter:
         if (there.ledger_id, there.seals) != (self._header.ledger_id, self._header.seals):
             raise ArchiveUnwritableError(
                 f"{self._path} exists already, with history of ledger {there.ledger_id} under other seals",
-                next_step="Use one directory for each ledger and each copy of a ledger: holdfast gc --set …",
+                next_step="Use one directory for each ledger and each copy of a ledger: see `holdfast gc --help`.",
                 context={"file": str(self._path), "ledger_id": there.ledger_id},
             )
 

@@ -226,7 +226,8 @@ def _rejection(rejected: Rejected, wanted: Wanted) -> AuthorityError:
         rejected.message,
         code=rejected.code,
         next_step=f"An approver writes one: `holdfast grant slip --action {wanted.act} --target {wanted.target}"
-        " --executor … --rollback-plan … --reason … --as NAME --key FILE > slip.json`, and give --grant slip.json.",
+        " --executor NAME --rollback-plan TEXT --reason TEXT --as NAME --key FILE > slip.json`,"
+        " and give --grant slip.json.",
         context={"action": str(wanted.act), "target": wanted.target, "environment": wanted.environment},
     )
 
