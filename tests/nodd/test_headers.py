@@ -59,13 +59,14 @@ RIVERS = "nwm.20200824/medium_range_mem1/nwm.t00z.medium_range.channel_rt_1.f049
 LAND = "nwm.20200824/medium_range_mem1/nwm.t00z.medium_range.land_1.f049.conus.nc"
 
 
-def water_file(kind: str, *, proj4: str = LCC, grid: bool = False, mapping: str | None = None) -> bytes:
+def water_file(kind: str | None, *, proj4: str = LCC, grid: bool = False, mapping: str | None = None) -> bytes:
     """Return a file of WRF-Hydro: its attributes are those of a file of t-route's tests, its grid that of the model."""
     held = io.BytesIO()
     with h5py.File(held, "w") as file:
         file.attrs["model_initialization_time"] = "2020-08-24_00:00:00"
         file.attrs["model_output_valid_time"] = "2020-08-26_01:00:00"
-        file.attrs["model_output_type"] = kind
+        if kind is not None:  # files of forcing, and those of the first versions, do not name it
+            file.attrs["model_output_type"] = kind
         (file.create_dataset(mapping, data=b"") if mapping else file).attrs["proj4"] = (
             proj4 + " +nadgrids=@null +wktext"
         )
@@ -103,8 +104,11 @@ def test_rivers_without_places_have_the_domain_that_their_header_names() -> None
         (RIVERS.replace("f049", "f050"), water_file("channel_rt"), {"time_mismatch"}),
         (RIVERS.replace("t00z", "t01z").replace("f049", "f048"), water_file("channel_rt"), {"time_mismatch"}),
         (LAND.replace("conus", "alaska"), water_file("land", grid=True), {"region_mismatch"}),
+        (RIVERS, water_file(None, grid=True), {"product_mismatch"}),
+        (LAND, water_file("land"), {"missing_geolocation"}),
+        (LAND, water_file(None), {"missing_geolocation"}),
     ],
-    ids=["region", "projection", "product", "lead", "cycle", "grid"],
+    ids=["region", "projection", "product", "lead", "cycle", "grid", "rivers with a grid", "land without", "no type"],
 )
 def test_the_water_model_under_another_key_is_suspect(key: str, data: bytes, issues: set[str]) -> None:
     found = learned("nwm", key, data)

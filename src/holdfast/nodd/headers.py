@@ -23,6 +23,7 @@ APART = timedelta(seconds=1)
 NEXRAD_APART = timedelta(minutes=3)  # a volume is named by its first radial or by its start
 ISSUED_APART = timedelta(days=1)  # a bulletin is issued for a reference time before or after it
 PRODUCT_APART = timedelta(minutes=15)  # a product is named when it is made; its volume started before
+PLACELESS = ("channel", "reservoir")  # products of the water model about rivers and lakes: their files have no grid
 RESOLUTION_APART = 0.01  # degrees; 0p16 is a sixth
 TEMPORAL, SPATIAL, PRODUCT, PLATFORM, COVERAGE = "temporal", "spatial", "product", "platform", "coverage"
 CHECKS = (TEMPORAL, SPATIAL, PRODUCT, PLATFORM, COVERAGE)
@@ -177,8 +178,12 @@ def _of_water_model(unit: Unit, dataset: Dataset, attributes: dict[str, Any], le
     """
     key, proj4 = unit.notice.fields, attributes.get("proj4")
     kind, valid = attributes.get("model_output_type"), _model_time(attributes.get("model_output_valid_time"))
+    axes = attributes.get(hdf5.GRID)
+    placeless = key.get("product", "").startswith(PLACELESS)
     if isinstance(kind, str) and "product" in key:
         learned.compare(PRODUCT, PRODUCT_MISMATCH, agree=key["product"].startswith(kind), product=kind)
+    elif placeless and axes is not None:
+        learned.compare(PRODUCT, PRODUCT_MISMATCH, agree=False, product="grid")
     if valid is not None:
         learned.compare(TEMPORAL, TIME_MISMATCH, agree=abs(valid - learned.start) <= APART, time=time_text(valid))
     cycle = _model_time(attributes.get("model_initialization_time"))
@@ -187,7 +192,6 @@ def _of_water_model(unit: Unit, dataset: Dataset, attributes: dict[str, Any], le
         learned.compare(TEMPORAL, TIME_MISMATCH, agree=agree, cycle=time_text(cycle))
     try:
         said = grids.parameters(str(proj4))
-        axes = attributes.get(hdf5.GRID)
         if axes is not None:
             _grid(unit, grids.of_axes(str(proj4), *(tuple(axis) for axis in axes)), learned)
     except ValueError:
@@ -196,7 +200,7 @@ def _of_water_model(unit: Unit, dataset: Dataset, attributes: dict[str, Any], le
     if domain is not None:
         agree = (said["proj"], float(said.get("lon_0", "nan"))) == domain
         learned.compare(COVERAGE, REGION_MISMATCH, agree=agree, projection=str(proj4))
-        learned.covers_domain = agree and learned.bbox is None and axes is None
+        learned.covers_domain = agree and placeless and learned.bbox is None and axes is None
 
 
 def _model_time(text: object) -> datetime | None:
