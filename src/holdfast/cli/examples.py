@@ -157,13 +157,14 @@ EXAMPLES = {
         "nodd drain-dlq --queue http://localhost/dlq --reason 'mended'",
         "This cannot be undone: the messages are deleted, and their records are in the ledger.",
     ),
+    "nodd runs": Example("nodd runs gfs --date 2026-11-14"),
     "nodd subscribe": Example("nodd subscribe gfs", "With --apply; undo: delete the resources that it printed."),
     "nodd admit": Example("nodd admit notices.json", "Undo, while they are pending: holdfast cancel ID"),
     "nodd run": Example(
         "nodd run --queue http://localhost/gfs", "Stop it with Ctrl-C: running units end or are given back."
     ),
     "nodd rejected": Example("nodd rejected", "With --replay; undo, while they are pending: holdfast cancel ID"),
-    "nodd publish": Example("nodd publish --catalog catalogue", "Undo: delete the folder; the ledger has everything."),
+    "nodd publish": Example("nodd publish --catalog catalogue", "Undo: delete its files; the ledger has everything."),
     "nodd pause": Example("nodd pause gfs --reason 'bad cycle'", "Undo: holdfast nodd resume gfs"),
     "nodd resume": Example("nodd resume gfs --reason 'mended'", "Undo: holdfast nodd pause gfs"),
     "replay dry-run": Example("replay dry-run --created-after '2h ago' --queue mail"),

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.records import time_from
+from holdfast.core.spans import counted
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.queues import Queue
 from holdfast.nodd.statements import run_statement
@@ -44,6 +45,14 @@ class FeedFinding(msgspec.Struct, frozen=True, kw_only=True):
     next_step: str
 
 
+def _warning(code: str, subject: str, detail: str, next_step: str) -> FeedFinding:
+    return FeedFinding(code=code, severity="warning", subject=subject, detail=detail, next_step=next_step)
+
+
+def _critical(code: str, subject: str, detail: str, next_step: str) -> FeedFinding:
+    return FeedFinding(code=code, severity="critical", subject=subject, detail=detail, next_step=next_step)
+
+
 def look_at_ledger(store: Store[Any], now: datetime, datasets: Datasets) -> list[FeedFinding]:
     """Return silent and paused datasets, counts of rejected messages, and messages of buckets that no dataset has."""
     with store.reading() as reading:
@@ -58,30 +67,21 @@ def look_at_ledger(store: Store[Any], now: datetime, datasets: Datasets) -> list
             heard[dataset] = max(heard.get(dataset, time_from(last_at)), time_from(last_at))
         elif fate == "rejected":
             findings.append(
-                FeedFinding(
-                    code="rejected_messages",
-                    severity="warning",
-                    subject=reason,
-                    detail=f"{n} messages were rejected",
-                    next_step="List them: `holdfast nodd rejected`.",
+                _warning(
+                    "rejected_messages", reason, counted(n, "rejected message"), "List them: `holdfast nodd rejected`."
                 )
             )
     findings += [*_strange(strange), *_paused(paused, waiting)]
     for dataset, last in sorted(heard.items()):
         if dataset in datasets and now - last > timedelta(seconds=datasets[dataset].spec.policy.silence_s):
             findings.append(
-                FeedFinding(
-                    code="silent_feed",
-                    severity="critical",
-                    subject=dataset,
-                    detail=(
-                        f"no notice since {last.isoformat()}; this feed is never silent for more than"
-                        f" {datasets[dataset].spec.policy.silence}"
-                    ),
-                    next_step=(
-                        "Check the subscription, then look for missed objects:"
-                        f" `holdfast nodd reconcile {dataset} --date {last:%Y-%m-%d}`."
-                    ),
+                _critical(
+                    "silent_feed",
+                    dataset,
+                    f"no notice since {last.isoformat()}; this feed is never silent for more than"
+                    f" {datasets[dataset].spec.policy.silence}",
+                    "Check the subscription, then look for missed objects:"
+                    f" `holdfast nodd reconcile {dataset} --date {last:%Y-%m-%d}`.",
                 )
             )
     return findings
@@ -94,15 +94,12 @@ def _strange(rows: Sequence[Sequence[Any]]) -> list[FeedFinding]:
         bucket = str(shape).removeprefix("s3://").partition("/")[0]
         times[bucket] = times.get(bucket, 0) + int(n)
     return [
-        FeedFinding(
-            code=UNKNOWN_BUCKET,
-            severity="warning",
-            subject=bucket,
-            detail=f"{n} messages are about a bucket that no dataset has; they are ignored",
-            next_step=(
-                "Remove its subscription from the queue, or describe the dataset: `--datasets DIR`."
-                f" List the messages: `holdfast nodd ignored --reason {UNKNOWN_BUCKET}`."
-            ),
+        _warning(
+            UNKNOWN_BUCKET,
+            bucket,
+            f"{counted(n, 'message')} of a bucket that no dataset has, ignored",
+            "Remove its subscription from the queue, or describe the dataset: `--datasets DIR`."
+            f" List the messages: `holdfast nodd ignored --reason {UNKNOWN_BUCKET}`.",
         )
         for bucket, n in sorted(times.items())
     ]
@@ -110,12 +107,11 @@ def _strange(rows: Sequence[Sequence[Any]]) -> list[FeedFinding]:
 
 def _paused(paused: Sequence[str], waiting: Mapping[str, int]) -> list[FeedFinding]:
     return [
-        FeedFinding(
-            code="paused_with_backlog",
-            severity="warning",
-            subject=name,
-            detail=f"the dataset is paused, and {waiting[name]} units wait",
-            next_step=f"Resume it: `holdfast nodd resume {name} --reason TEXT`.",
+        _warning(
+            "paused_with_backlog",
+            name,
+            f"the dataset is paused, with {counted(waiting[name], 'waiting unit')}",
+            f"Resume it: `holdfast nodd resume {name} --reason TEXT`.",
         )
         for name in sorted(paused)
         if waiting.get(name)
@@ -128,12 +124,11 @@ def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[
     findings = [*_policy(attributes, datasets)]
     if int(attributes.get("ApproximateNumberOfMessagesNotVisible", 0)) > 100_000:
         findings.append(
-            FeedFinding(
-                code="in_flight_limit",
-                severity="critical",
-                subject="queue",
-                detail="more than 100,000 messages are in flight: SQS delivers no more until some are deleted",
-                next_step="Stop other readers of this queue.",
+            _critical(
+                "in_flight_limit",
+                "queue",
+                "more than 100,000 messages are in flight: SQS delivers no more until some are deleted",
+                "Stop other readers of this queue.",
             )
         )
     if dead is None:
@@ -141,22 +136,20 @@ def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[
     dead_attributes = dead.attributes()
     if int(dead_attributes.get("MessageRetentionPeriod", 0)) < RETENTION_MIN_S:
         findings.append(
-            FeedFinding(
-                code="dead_letters_expire",
-                severity="warning",
-                subject="dead-letter queue",
-                detail="its retention is less than 14 days, counted from when a message was first sent",
-                next_step="Set MessageRetentionPeriod to 1209600.",
+            _warning(
+                "dead_letters_expire",
+                "dead-letter queue",
+                "its retention is less than 14 days, counted from when a message was first sent",
+                "Set MessageRetentionPeriod to 1209600.",
             )
         )
     if n := int(dead_attributes.get("ApproximateNumberOfMessages", 0)):
         findings.append(
-            FeedFinding(
-                code="dead_letters",
-                severity="critical",
-                subject="dead-letter queue",
-                detail=f"{n} messages are in the dead-letter queue",
-                next_step="Drain it: `holdfast nodd drain-dlq --help`.",
+            _critical(
+                "dead_letters",
+                "dead-letter queue",
+                counted(n, "message"),
+                f"Drain it: `holdfast nodd drain-dlq --queue {dead.url} --reason TEXT`.",
             )
         )
     return findings
@@ -174,12 +167,11 @@ def look_at_visibility(store: Store[Any], queue: Queue) -> list[FeedFinding]:
     if visibility_s >= p99_s + BUFFER_S:
         return []
     return [
-        FeedFinding(
-            code="visibility_too_short",
-            severity="warning",
-            subject="queue",
-            detail=f"99 % of attempts take up to {p99_s:.1f} s, but the visibility timeout is {visibility_s} s",
-            next_step=f"Set VisibilityTimeout to {math.ceil(max(2 * p99_s, p99_s + BUFFER_S))} or more.",
+        _warning(
+            "visibility_too_short",
+            "queue",
+            f"99 % of attempts take up to {p99_s:.1f} s, but the visibility timeout is {visibility_s} s",
+            f"Set VisibilityTimeout to {math.ceil(max(2 * p99_s, p99_s + BUFFER_S))} or more.",
         )
     ]
 
@@ -196,12 +188,11 @@ def _policy(attributes: dict[str, str], datasets: Datasets) -> list[FeedFinding]
         statements = []
     if not statements:
         findings.append(
-            FeedFinding(
-                code="no_policy",
-                severity="critical",
-                subject="queue policy",
-                detail="the queue has no policy, so no topic can write to it",
-                next_step="Print the policy of a dataset: `holdfast nodd subscribe DATASET --account NUMBER`.",
+            _critical(
+                "no_policy",
+                "queue policy",
+                "the queue has no policy, so no topic can write to it",
+                "Print the policy of a dataset: `holdfast nodd subscribe DATASET --account NUMBER`.",
             )
         )
     sources: list[str] = []
@@ -211,24 +202,19 @@ def _policy(attributes: dict[str, str], datasets: Datasets) -> list[FeedFinding]
         sources += named
         if statement.get("Effect") == "Allow" and "aws:SourceArn" not in condition:
             findings.append(
-                FeedFinding(
-                    code="open_queue",
-                    severity="critical",
-                    subject="queue policy",
-                    detail="every SNS topic can write to this queue: the policy has no aws:SourceArn",
-                    next_step="Print a correct policy: `holdfast nodd subscribe --help`.",
+                _critical(
+                    "open_queue",
+                    "queue policy",
+                    "every SNS topic can write to this queue: the policy has no aws:SourceArn",
+                    "Print a correct policy: `holdfast nodd subscribe DATASET --account NUMBER`.",
                 )
             )
     return [*findings, *(_dead_topic(arn) for arn in sources if arn in RETIRED_TOPICS)]
 
 
 def _dead_topic(arn: str) -> FeedFinding:
-    return FeedFinding(
-        code="dead_topic",
-        severity="critical",
-        subject=arn,
-        detail=RETIRED_TOPICS[arn],
-        next_step="Subscribe to the current topic: `holdfast nodd datasets` lists it.",
+    return _critical(
+        "dead_topic", arn, RETIRED_TOPICS[arn], "Subscribe to the current topic: `holdfast nodd datasets` lists it."
     )
 
 
@@ -239,12 +225,11 @@ def look_at_subscription(attributes: dict[str, str]) -> list[FeedFinding]:
     by_attributes = attributes.get("FilterPolicyScope", "MessageAttributes") != "MessageBody"
     if attributes.get("FilterPolicy") and by_attributes and not topic.endswith(BY_ATTRIBUTES):
         findings.append(
-            FeedFinding(
-                code="wrong_filter_scope",
-                severity="critical",
-                subject=attributes.get("TopicArn", "subscription"),
-                detail="the filter uses message attributes, which these notices do not have: it drops every message",
-                next_step="Set FilterPolicyScope to MessageBody, then set the policy again; allow 15 minutes.",
+            _critical(
+                "wrong_filter_scope",
+                attributes.get("TopicArn", "subscription"),
+                "the filter uses message attributes, which these notices do not have: it drops every message",
+                "Set FilterPolicyScope to MessageBody, then set the policy again; allow 15 minutes.",
             )
         )
     return findings
