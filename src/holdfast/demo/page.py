@@ -37,10 +37,10 @@ th { text-align: left; font-weight: 600; color: var(--soft); } th, td { padding:
 .ok { color: #2a7f62; font-weight: 600; } .bad { color: #b3382c; font-weight: 600; }
 code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; } .wide { overflow-x: auto; }
 svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft); font-size: 11px; }
-.wide svg { min-width: 34rem; } td { overflow-wrap: anywhere; } td.n, td:first-child { overflow-wrap: normal; }
+svg.times { max-width: 48rem; } .key { white-space: nowrap; }
+td { overflow-wrap: anywhere; } td.n, td:first-child { overflow-wrap: normal; }
 @media (max-width: 30rem) { body { margin: 1.25rem auto; padding: 0 1rem; } th, td { padding-right: .4rem; }
-  table { font-size: 13px; } .map text { font-size: 20px; } .wide svg { min-width: 48rem; }
-  .wide text { font-size: 14px; } }
+  table { font-size: 13px; } .map text { font-size: 20px; } .times text { font-size: 16px; } }
 .bar { display: flex; height: 1.4rem; border-radius: 4px; overflow: hidden; }
 .bar span { color: #fff; font-size: 12px; padding-left: .4rem; white-space: nowrap; overflow: hidden; }
 """
@@ -117,7 +117,9 @@ def _states(states: Sequence[tuple[str, str]]) -> str:
         rows.append(
             f'<tr><td>{html.escape(dataset)}</td><td style="width:75%"><div class="bar">{spans}</div></td></tr>'
         )
-    legend = " · ".join(f'<span style="color:{colour}">■</span> {name}' for name, colour in _COLOURS.items())
+    legend = " · ".join(
+        f'<span class="key"><span style="color:{colour}">■</span> {name}</span>' for name, colour in _COLOURS.items()
+    )
     return f'<table>{"".join(rows)}</table><p class="lead">{legend}</p>'
 
 
@@ -130,16 +132,16 @@ def _timeline(ends: Sequence[tuple[str, str, Any]]) -> str:
     datasets = sorted({dataset for dataset, _, _ in moments})
     marks = []
     for dataset, status, at in moments:
-        x, y = 110 + 840 * (at - first).total_seconds() / span, 18 + 22 * datasets.index(dataset)
+        x, y = 120 + 430 * (at - first).total_seconds() / span, 18 + 22 * datasets.index(dataset)
         marks.append(f'<circle cx="{x:.1f}" cy="{y}" r="4" fill="{_COLOURS[status]}" fill-opacity=".65"/>')
     names = "".join(f'<text x="0" y="{22 + 22 * n}">{html.escape(name)}</text>' for n, name in enumerate(datasets))
     height = 30 + 22 * len(datasets)
-    scale = f'<text x="110" y="{height}">0 s</text><text x="910" y="{height}">{span:.0f} s</text>'
+    scale = f'<text x="120" y="{height}">0 s</text><text x="550" y="{height}" text-anchor="end">{span:.0f} s</text>'
     inner = names + "".join(marks) + scale
-    drawn = (
-        f'<svg viewBox="0 0 960 {height + 8}" role="img" aria-label="time at which each unit finished">{inner}</svg>'
+    return (
+        f'<svg class="times" viewBox="0 0 560 {height + 8}" role="img" aria-label="time at which each unit finished">'
+        f"{inner}</svg>"
     )
-    return f'<div class="wide">{drawn}</div>'
 
 
 def _footprints(items: Sequence[tuple[str, str]]) -> str:

@@ -170,7 +170,7 @@ class _Scenario:
                 ("succeeded",),
             ),
             InjectedFault("garbage", "a message that is not JSON", "stored as rejected"),
-            InjectedFault("test event", "the test message of S3", "ignored"),
+            InjectedFault("test event", "each bucket sends a test message", "ignored"),
             InjectedFault(
                 "out of order", "notice of an older write comes last", "processed once", (_uri(other),), ("succeeded",)
             ),
