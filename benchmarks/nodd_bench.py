@@ -242,7 +242,7 @@ class _Plain:
         stamp = now.isoformat()
         item = stac.item_of(unit, dataset, checked, learned, created=stamp, updated=stamp)
         assert validity.problems(item) == []
-        facts = provenance.RunFacts(ingest_run_id="r", job_id=1, attempt=1, software=SOFTWARE, at=unit.time_range_start)
+        facts = provenance.RunFacts(job_id=1, attempt=1, software=SOFTWARE, at=unit.time_range_start)
         made = provenance.records_of(*provenance.described(unit, dataset, verdicts, item, run=facts))
         self._connection.execute(
             f"INSERT INTO plain_items VALUES ({self._marks(3)})",

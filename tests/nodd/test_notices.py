@@ -301,8 +301,7 @@ class Line(Queue):
 
     def __init__(self, bodies: Sequence[str]) -> None:
         self.held = {
-            f"m{n}": Received(body, f"m{n}", f"r{n}", receive_count=1, sent_at_ms=None, attributes={})
-            for n, body in enumerate(bodies)
+            f"m{n}": Received(body, f"m{n}", f"r{n}", sent_at_ms=None, attributes={}) for n, body in enumerate(bodies)
         }
 
     def receive(self, *, wait_s: int = 0, n: int = 10, visibility_s: int | None = None) -> list[Received]:

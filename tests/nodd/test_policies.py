@@ -182,7 +182,7 @@ def test_the_flag_is_one_of_the_policy_and_must_be_true_or_false() -> None:
 
 def facts() -> provenance.RunFacts:
     return provenance.RunFacts(
-        ingest_run_id="r", job_id=1, attempt=1, software={"holdfast-nodd": "1.0.0"},
+        job_id=1, attempt=1, software={"holdfast-nodd": "1.0.0"},
         at="2026-07-26T03:00:00.000000Z",
     )  # fmt: skip
 

@@ -239,7 +239,6 @@ class IngestAttempt:
     def _emit(self, dataset: Dataset, item: Mapping[str, Any]) -> str:
         """Stage the provenance, and return its status."""
         run = provenance.RunFacts(
-            ingest_run_id=str(self._verdicts[Operator.PARSE].data["ingest_run_id"]),
             job_id=self._run.job.job_id,
             attempt=self._run.attempt,
             replay=replay_of(self._ledger.store, self._run.job),

@@ -40,7 +40,6 @@ Statement = dict[str, Any]  # PROV: {kind: {name: attributes}}
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about the run that makes an item."""
 
-    ingest_run_id: str
     job_id: int
     attempt: int
     replay: ReplayOf | None = None  # the replay that it is part of; None for a first run

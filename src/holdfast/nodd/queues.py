@@ -27,7 +27,6 @@ class Received(msgspec.Struct, frozen=True):
     body: str
     message_id: str
     receipt: str
-    receive_count: int
     sent_at_ms: int | None
     attributes: Mapping[str, str]
 
@@ -46,7 +45,7 @@ class Queue:
             "receive_message",
             MaxNumberOfMessages=n,
             WaitTimeSeconds=wait_s,
-            AttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
+            AttributeNames=["SentTimestamp"],
             MessageAttributeNames=["All"],
             **more,
         )
@@ -106,7 +105,6 @@ def _received(message: Mapping[str, Any]) -> Received:
         body=str(message["Body"]),
         message_id=str(message["MessageId"]),
         receipt=str(message["ReceiptHandle"]),
-        receive_count=int(system.get("ApproximateReceiveCount", 1)),
         sent_at_ms=int(sent) if sent else None,
         attributes=attributes,
     )

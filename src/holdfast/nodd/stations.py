@@ -9,6 +9,7 @@ Invariants: the position of an unknown station is None.
 from holdfast.nodd.area import Point, unwrapped
 
 # latitude, longitude in degrees, rounded to ten metres
+CIRCLE_POINTS = 32
 _TABLE = """
 KABR 45.4558 -98.4133     KABX 35.1497 -106.8239    KAKQ 36.9841 -77.0074     KAMA 35.2333 -101.7093
 KAMX 25.6111 -80.4127     KAPX 44.9064 -84.7195     KARX 43.8228 -91.1911     KATX 48.1946 -122.4957
@@ -78,11 +79,11 @@ def place_of(station: str) -> tuple[float, float] | None:
     return STATIONS[full[0]] if len(full) == 1 else None
 
 
-def circle(lat: float, lon: float, radius_km: float, points: int = 32) -> list[Point]:
+def circle(lat: float, lon: float, radius_km: float) -> list[Point]:
     """Return a closed outline around a position, counter-clockwise, with longitudes that can leave -180 to 180."""
     from pyproj import Geod  # noqa: PLC0415 - an extra
 
-    bearings = [-360.0 * number / points for number in range(points + 1)]
+    bearings = [-360.0 * number / CIRCLE_POINTS for number in range(CIRCLE_POINTS + 1)]
     here = [lon] * len(bearings), [lat] * len(bearings)
     longitudes, latitudes, _ = Geod(ellps="WGS84").fwd(*here, bearings, [radius_km * 1000.0] * len(bearings))
     return unwrapped(list(zip(longitudes, latitudes, strict=True)))

@@ -52,10 +52,10 @@ def first_message(read: Read, size: int, *, start: int = 0) -> GribMessage:
     return _message(read, size, start)
 
 
-def messages(read: Read, size: int, *, limit: int = MESSAGES_MAX) -> Iterator[GribMessage]:
+def messages(read: Read, size: int) -> Iterator[GribMessage]:
     """Yield the messages of an object in order; raise Damaged if they do not fill it."""
     at = 0
-    for _ in range(limit):
+    for _ in range(MESSAGES_MAX):
         if at >= size:
             return
         message = _message(read, size, at)
