@@ -360,7 +360,7 @@ def another_key(file: RealFile) -> str | None:
         "goes-glm": ("_G", "_G"), "nexrad-l3": (file.key[:3], "AMX"), "mrms": (file.key.partition("/")[0], "HAWAII"),
         "nexrad-l2": (file.key[11:15], "KAMX"), "gfs": (".f000", ".f006"), "goes-abi": ("M2", "M1"),
         "hrrr": ("/conus/", "/alaska/"), "nbm": (".co.", ".ak."), "gefs": (".f000", ".f003"),
-        "nwm": (".conus", ".hawaii"),
+        "nwm": (".conus", ".hawaii"), "ndfd": (file.key.rpartition("ds.")[2], "maxt.bin"),
         "nexrad-chunks": ("KLOT", "KAMX") if file.name.endswith("S") else ("", ""),
     }  # fmt: skip
     old, new = swaps.get(file.dataset, ("", ""))
