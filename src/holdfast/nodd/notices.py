@@ -289,8 +289,8 @@ def _matched(datasets: Datasets, bucket: str, key: str, envelope: str | None = N
 def _notice(match: Match, bucket: str, raw: Mapping[str, str | None], **fields: Any) -> Notice:
     try:
         time_range = match.time_range
-    except (ValueError, OverflowError):  # a lead time can go beyond the year 9999
-        raise _RejectError("invalid_time_range", f"{match.key} has no valid time") from None
+    except (ValueError, OverflowError) as error:  # a lead time can go beyond the year 9999
+        raise _RejectError("invalid_time_range", f"{match.key} has no valid time: {error}") from None
     if time_range.end is not None and time_range.end < time_range.start:
         raise _RejectError("invalid_time_range", f"the time range of {match.key} ends before it starts")
     return Notice(
