@@ -36,6 +36,7 @@ from holdfast.nodd.formats.nexrad import HEADER_BYTES
 
 WAVE = 24
 GIVE_UP_S = 120.0
+LOG = "workers.log"
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.QUARANTINED})
 
 
@@ -214,7 +215,7 @@ class _Scenario:
             faults.add_row(*row)
         self._console.print(faults)
         made = page.write(self._folder / "demo.html", self._ledger.store, facts, rows, dict(self._fates))
-        self._console.print(f"Report with charts: {made}")
+        self._console.print(f"Report with charts: {made}\nLog of the workers:  {self._folder / LOG}")
         self._show_commands()
         return 0 if all(fact.holds for fact in facts) else 1
 
@@ -252,7 +253,8 @@ class _Scenario:
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = ["--work", "--url", self._url, "--endpoint", self._aws.endpoint, "--folder", str(self._folder)]
-        return subprocess.Popen([sys.executable, "-m", "holdfast.demo", *command])
+        with (self._folder / LOG).open("ab") as log:
+            return subprocess.Popen([sys.executable, "-m", "holdfast.demo", *command], stderr=log)
 
     def _kill(self, number: int) -> None:
         process = self._workers[number]
