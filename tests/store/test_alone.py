@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
+import psycopg
 import pytest
 
-from holdfast.core.errors import CommitUnknownError, IdempotencyConflictError, StoreUnavailableError
+from holdfast import Ledger
+from holdfast.core.digest import payload_text
+from holdfast.core.errors import CommitUnknownError, HoldfastError, IdempotencyConflictError, StoreUnavailableError
 from holdfast.core.machines import JobState
 from holdfast.store import Lease, Submission
 from tests.store.verbs import Verbs
@@ -73,6 +79,47 @@ def test_after_a_lost_connection_it_is_unknown_whether_the_statement_counts(verb
     with verbs.store.alone() as transaction:
         [admission] = transaction.jobs.submit([JOB])
     assert admission.is_new
+
+
+AT_COMMIT = """
+CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {}; RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON holdfast_jobs DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION at_commit()
+"""
+
+
+@pytest.mark.parametrize(
+    "act, code",
+    [
+        ("RAISE EXCEPTION 'refused'", "refused_by_database"),
+        ("PERFORM pg_terminate_backend(pg_backend_pid())", "commit_unknown"),
+    ],
+)
+def test_a_submit_whose_commit_fails_after_its_row_was_sent_is_not_acknowledged(
+    new_postgres_ledger: str, act: str, code: str
+) -> None:
+    with Ledger(new_postgres_ledger) as ledger, psycopg.connect(new_postgres_ledger, autocommit=True) as user:
+        ledger.submit("noop")  # from here on a submit is one statement, which commits itself
+        user.execute(AT_COMMIT.format(act).encode())
+        for _ in range(2):
+            with pytest.raises(HoldfastError) as refused:
+                ledger.submit("noop", client="c", key="k")
+            assert refused.value.code == code
+        user.execute("DROP FUNCTION at_commit CASCADE")
+        assert ledger.submit("noop", client="c", key="k").is_new
+        assert [count.n for count in ledger.counts()] == [2]
+
+
+@pytest.mark.timeout(60)
+def test_a_payload_that_the_socket_does_not_take_at_once_is_sent_to_its_end(new_postgres_ledger: str) -> None:
+    with Ledger(new_postgres_ledger) as ledger:
+        ledger.submit("noop")
+        connection = ledger.store.take()
+        with socket.socket(fileno=os.dup(connection.pgconn.socket)) as sending:
+            sending.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        ledger.store.pool.give(connection, sound=True)
+        payload = {"text": "x" * 1_000_000}
+        assert ledger.job(ledger.submit("noop", payload).job_id).payload == payload_text(payload)
 
 
 def test_a_lone_claim_is_committed_by_itself(verbs: Verbs) -> None:

@@ -7,7 +7,8 @@ A NOTIFY inside the transaction that writes would make all commits of the cluste
 after the commit, and its answer is read when the connection is used next. A process that dies in between delays an
 idle worker until its next poll, and loses nothing.
 
-Invariants: every answer is read before a connection is used again; nothing in a NOTIFY waits for a sync.
+Invariants: an answer is read to its end before it counts, and before its connection is used again; nothing in a NOTIFY
+waits for a sync.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class LedgerConnection(psycopg.Connection[tuple[Any, ...]]):
         self.effects_ran = False  # whether effects ran whose changes of the session are not undone yet
         self.announcing = False  # whether the answer to a NOTIFY is still to be read
         self._named: set[str] = set()  # the statements that the server knows
-        self._readable = select.poll()
+        self._readable, self._ready = select.poll(), select.poll()
         self._readable.register(self.pgconn.socket, select.POLLIN)
+        self._ready.register(self.pgconn.socket, select.POLLIN | select.POLLOUT)  # while there is more to send
 
     def ask(self, name: str, text: str, values: Sequence[str | None]) -> list[tuple[str | None, ...]]:
         """Run a statement under a name, prepared when it is first used; return the rows as text."""
@@ -105,14 +107,15 @@ class LedgerConnection(psycopg.Connection[tuple[Any, ...]]):
         self.pgconn.flush()
 
     def _answer(self) -> Any:
-        """Wait for the answer to what was sent; raise the error that it is."""
+        """Wait for the whole answer to what was sent; raise the first error in it."""
         server = self.pgconn
-        while server.flush() or server.is_busy():
-            self._readable.poll()
+        while (unsent := server.flush()) or server.is_busy():
+            (self._ready if unsent else self._readable).poll()
             server.consume_input()
         found = server.get_result()
-        while server.get_result() is not None:
-            continue
+        # The rows of a statement that commits itself come before its COMMIT, which can still fail.
+        while found is not None and (after := server.get_result()) is not None:
+            found = after if found.status in ANSWERED else found
         if found is None or found.status not in ANSWERED:
             error = psycopg.OperationalError("no answer") if found is None else errors.error_from_result(found)
             raise error if error.sqlstate else psycopg.OperationalError(str(error))
