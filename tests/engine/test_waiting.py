@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -25,6 +27,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import JobState
 from holdfast.engine import waiting
+from tests.engine.interrupting import interrupted
 from tests.engine.working import PATIENCE_S, eventually, working
 
 MANY = 1_000
@@ -131,6 +134,25 @@ def test_an_interrupted_wait_leaves_nothing_behind(live: Ledger) -> None:
             receipt.wait(PATIENCE_S)
     finally:
         signal.signal(signal.SIGALRM, before)
+    assert waiting_count(live) == 0
+
+
+def test_a_wait_that_is_interrupted_at_any_point_holds_up_no_other(live: Ledger) -> None:
+    receipt = live.submit("add", {"a": 1, "b": 2})
+    with pytest.raises(WaitTimeoutError):
+        receipt.wait(0.001)  # now the thread that looks is there
+    opened = live._open()
+
+    def wait() -> None:
+        with suppress(WaitTimeoutError):
+            waiting.wait(opened, receipt, 0.001, until_failed=True)
+
+    with ThreadPoolExecutor(1) as others:
+        points = 0
+        while interrupted(wait, after=points):
+            others.submit(wait).result(PATIENCE_S)
+            points += 1
+    assert points > 20
     assert waiting_count(live) == 0
 
 

@@ -1,12 +1,12 @@
 """Waiting for jobs, and submitting from an event loop: two threads serve all callers of a ledger in one process.
 
-A wait is a future. One thread looks at the jobs of all waits in one read, after each commit of this process and at
-least every 50 ms, because a commit of another process is not reported. Another thread writes what event loops submit:
-all that has gathered goes into one transaction.
+One thread looks at the jobs of all waits in one read, after each commit of this process and at least every 50 ms,
+because a commit of another process is not reported. Another thread writes what event loops submit: all that has
+gathered goes into one transaction.
 
 Invariants: no wait and no submit has a thread of its own; a wait ends when its job has ended, at its timeout, when its
-caller cancels it, or when the ledger is closed, and then nothing refers to it; looking takes at most a tenth of the
-time of a core; a thread with nothing to serve ends.
+caller cancels it, when an exception of a signal handler ends it, or when the ledger is closed, and then nothing refers
+to it or waits for it; looking takes at most a tenth of the time of a core; a thread with nothing to serve ends.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import asyncio
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast.core.errors import (
@@ -56,19 +56,13 @@ GATHER_MAX = 1_000  # submits in one transaction
 def wait(opened: OpenedLedger, receipt: Receipt[Any], timeout: float | None, *, until_failed: bool) -> Job:
     """Return a job once it has ended; raise WaitTimeoutError after `timeout` seconds."""
     request = Wait(receipt.job_id, timeout, until_failed=until_failed)
-    if in_signal_handler():
-        refuse_reentry(opened.committer.own)  # every other writer waits for what the handler has interrupted
-        return Waiter(opened.store).follow_here(request)
-    # Waited for by a plain lock: an exception of a signal handler could leave the lock inside a future locked.
-    answered = threading.Lock()
-    answered.acquire()
-    request.future.add_done_callback(lambda _: answered.release())
-    try:
+    with request.here:
+        if in_signal_handler():
+            refuse_reentry(opened.committer.own)  # every other writer waits for what the handler has interrupted
+            return Waiter(opened.store).follow_here(request)
         _waiter(opened).follow(request)
-        answered.acquire()
-        return request.future.result()
-    finally:
-        request.future.cancel()  # if an exception of a signal handler ended it
+        request.answered.acquire()
+    return request.outcome
 
 
 to_thread = asyncio.to_thread
@@ -76,8 +70,17 @@ to_thread = asyncio.to_thread
 
 async def wait_async(opened: OpenedLedger, receipt: Receipt[Any], timeout: float | None, *, until_failed: bool) -> Job:
     """Return a job once it has ended, without blocking the event loop."""
-    request = Wait(receipt.job_id, timeout, until_failed=until_failed)
-    return await asyncio.wrap_future(_waiter(opened).follow(request))
+    return await _answer(_waiter(opened).follow, Wait(receipt.job_id, timeout, until_failed=until_failed))
+
+
+async def _answer(add: Callable[[Any], None], request: Request[T]) -> T:
+    """Give a request to its thread, and return the answer."""
+    loop, answered = asyncio.get_running_loop(), asyncio.Event()
+    request.wake = partial(loop.call_soon_threadsafe, answered.set)
+    with request.here:
+        add(request)
+        await answered.wait()
+    return request.outcome
 
 
 async def submit_async(opened: OpenedLedger, call: Call[Any], connection: Any = None) -> Admission:
@@ -95,7 +98,7 @@ async def submit_async(opened: OpenedLedger, call: Call[Any], connection: Any = 
         )
     with opened.lock:
         submitter = opened.attendants.setdefault(Submitter.name, Submitter(opened))
-    return await asyncio.wrap_future(submitter.add(Submit(call)))
+    return await _answer(submitter.add, Submit(call))
 
 
 def _submitted_in(opened: OpenedLedger, call: Call[Any], connection: Any) -> Admission:
@@ -111,24 +114,37 @@ def _waiter(opened: OpenedLedger) -> Waiter:
 
 
 class Request(Generic[T]):
-    """Something that a caller wants of a thread: its answer is a future."""
+    """Something that a caller wants of a thread.
+
+    Not a future: an exception of a signal handler could leave the lock inside it locked, and block the thread.
+    """
 
     def __init__(self) -> None:
-        self.future: Future[T] = Future()
+        self.answered = threading.Lock()  # released once there is an answer
+        self.answered.acquire()
+        self.wake: Callable[[], object] = self.answered.release
+        self.here = threading.Lock()  # held by `with` while its caller waits, however that ends
+        self.taken = False  # from here on it is served, whether its caller waits or not
+        self._answers: list[T | BaseException] = []  # the first one counts
 
-    def taken(self) -> bool:
-        """Begin to serve it, so that it cannot be cancelled any more; return False if it was cancelled before."""
-        return self.future.running() or (not self.future.done() and self.future.set_running_or_notify_cancel())
+    @property
+    def is_over(self) -> bool:
+        """Whether it is answered, or its caller has left."""
+        return bool(self._answers) or not self.here.locked()
+
+    @property
+    def outcome(self) -> T:
+        """The answer, or raise the error that it is."""
+        answer = self._answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
     def answer(self, outcome: T | BaseException) -> None:
-        """Answer the caller, unless it has cancelled the request."""
-        with suppress(InvalidStateError):  # another thread has closed the ledger at this moment
-            if not self.taken():
-                return
-            if isinstance(outcome, BaseException):
-                self.future.set_exception(outcome)
-            else:
-                self.future.set_result(outcome)
+        """Answer the caller, unless it has an answer."""
+        self._answers.append(outcome)
+        with suppress(RuntimeError):  # it is awake, or its event loop is closed
+            self.wake()
 
 
 class Wait(Request[Job]):
@@ -182,7 +198,7 @@ class Attendant(ABC, Generic[R]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._requests: dict[Future[Any], R] = {}  # in the order in which they came
+        self._requests: list[R] = []  # in the order in which they came
         self._woken = Wakeup()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -190,21 +206,19 @@ class Attendant(ABC, Generic[R]):
     @property
     def requests_waiting(self) -> int:
         """How many requests have no answer yet."""
-        return len(self._requests)
+        return len(self._left())
 
-    def add(self, request: R) -> Future[Any]:
-        """Take a request; return the future of its answer. Cancelling the future takes the request back."""
-        request.future.add_done_callback(self._forget)  # before the thread can see it: see `wait`
+    def add(self, request: R) -> None:
+        """Take a request, whose caller waits."""
         with self._lock:
             if self._thread is None and not self._closed:
                 thread = threading.Thread(target=self._run, name=f"holdfast-{self.name}", daemon=True)
                 thread.start()
                 self._thread = thread
-            self._requests[request.future] = request
+            self._requests.append(request)
         if self._closed:
             request.answer(_closed())
         self._woken.set()
-        return request.future
 
     def notify(self) -> None:
         """Something has been committed in this process."""
@@ -212,33 +226,31 @@ class Attendant(ABC, Generic[R]):
     def close(self) -> None:
         """Answer with an error what is not being served yet, and let the thread end."""
         self._closed = True
-        for request in self._left():
-            if not request.future.running():
-                request.answer(_closed())
+        with self._lock:
+            for request in self._requests:
+                if not request.taken:
+                    request.answer(_closed())
         self._woken.set()
 
     def _left(self) -> list[R]:
+        """Drop the requests that are over, and return the others."""
         with self._lock:
-            return list(self._requests.values())
-
-    def _forget(self, future: Future[Any]) -> None:
-        with self._lock:
-            self._requests.pop(future, None)
+            self._requests = [request for request in self._requests if not request.is_over]
+            return self._requests[:]
 
     def _run(self) -> None:
         while True:
             self._woken.clear()
-            if self._requests:
-                self._woken.wait(self._served())
+            if requests := self._left():
+                self._woken.wait(self._served(requests))
             elif self._closed or not self._woken.wait(LINGER_S):
                 with self._lock:
                     if not self._requests:
                         self._thread = None
                         return
 
-    def _served(self) -> float:
-        """Serve what there is, and return after how many seconds to do so again if nothing wakes the thread."""
-        requests = self._left()
+    def _served(self, requests: Sequence[R]) -> float:
+        """Serve requests, and return after how many seconds to do so again if nothing wakes the thread."""
         try:
             return self._serve(requests)
         except BaseException as error:  # noqa: BLE001 - also a planned crash: it is the answer to each of them
@@ -261,16 +273,16 @@ class Waiter(Attendant[Wait]):
         self._store = store
         self._pause_s = LOOK_FIRST_S
 
-    def follow(self, request: Wait) -> Future[Job]:
-        """Return the future of a job once it has ended, or of WaitTimeoutError."""
+    def follow(self, request: Wait) -> None:
+        """Answer with the job once it has ended, or with WaitTimeoutError."""
         self._pause_s = LOOK_FIRST_S
-        return self.add(request)
+        self.add(request)
 
     def follow_here(self, request: Wait) -> Job:
         """Wait in this thread: what a signal handler has interrupted may hold what another thread needs."""
-        while not request.future.done():
+        while not request.is_over:
             time.sleep(self._serve([request]))
-        return request.future.result()
+        return request.outcome
 
     def notify(self) -> None:
         """Look now: a job may have ended."""
@@ -278,12 +290,11 @@ class Waiter(Attendant[Wait]):
 
     def _serve(self, requests: Sequence[Wait]) -> float:
         began = time.monotonic()
-        waits = [each for each in requests if not each.future.done()]
         with self._store.reading() as reading:
-            states = reading.lists.states(sorted({each.job_id for each in waits}))
-            over = [each for each in waits if ended(states.get(each.job_id), until_failed=each.until_failed)]
+            states = reading.lists.states(sorted({each.job_id for each in requests}))
+            over = [each for each in requests if ended(states.get(each.job_id), until_failed=each.until_failed)]
             jobs = {job.job_id: job for job in reading.jobs.get_many({each.job_id for each in over})}
-        for each in waits:
+        for each in requests:
             state, job = states.get(each.job_id), jobs.get(each.job_id)
             if job is not None:
                 each.answer(job)
@@ -293,7 +304,7 @@ class Waiter(Attendant[Wait]):
                 each.answer(_timed_out(each, state))
         now = time.monotonic()
         time.sleep(min((now - began) * REST, REST_MAX_S))
-        nearest = min((each.deadline for each in waits if not each.future.done()), default=now)
+        nearest = min((each.deadline for each in requests if not each.is_over), default=now)
         self._pause_s = min(self._pause_s * 2, LOOK_LAST_S)
         return max(0.0, min(self._pause_s, nearest - time.monotonic()))
 
@@ -310,7 +321,9 @@ class Submitter(Attendant[Submit]):
     def _serve(self, requests: Sequence[Submit]) -> float:
         tasks: list[tuple[Submit, SubmitTask]] = []
         for each in requests[:GATHER_MAX]:
-            if each.taken():
+            with self._lock:  # so that `close` does not answer what is submitted
+                each.taken = not each.is_over
+            if each.taken:
                 try:
                     tasks.append((each, SubmitTask(self._opened.prepared([each.call]))))
                 except Exception as error:  # noqa: BLE001 - it is the answer to this one
