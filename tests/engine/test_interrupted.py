@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
 
 from holdfast import Ledger
+from holdfast.store.sqlite import identity
+from tests.engine.interrupting import interrupted
 from tests.support.children import Child
 
 ROUNDS = 60
@@ -25,6 +28,29 @@ def test_later_writes_go_through_after_the_main_thread_was_interrupted(ledger_ur
         stored = {job.job_id for job in reading.lists.jobs(limit=1_000_000)}
     assert len(said["acknowledged"]) == len(set(said["acknowledged"]))
     assert set(said["acknowledged"]) <= stored
+
+
+@pytest.mark.attack("faults")
+@pytest.mark.req("W-18")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of connections that were lost
+def test_later_reads_go_through_after_one_was_interrupted_at_any_point(new_sqlite_ledger: str) -> None:
+    with Ledger(new_sqlite_ledger) as ledger:
+        job_id = ledger.submit("noop").job_id
+        close_idle(ledger)
+        points, others = 0, len(identity._guarded)
+        while interrupted(lambda: ledger.job(job_id), after=points):
+            close_idle(ledger)
+            assert len(identity._guarded) == others, "a lost connection has left what would refuse the next log"
+            assert ledger.job(job_id).job_id == job_id
+            points += 1
+        assert points > 20
+
+
+def close_idle(ledger: Ledger) -> None:
+    """Close the idle connections, as for a fork or after an error: with the last one SQLite deletes the log."""
+    ledger.store.pool.hold(0.0)
+    ledger.store.pool.release()
+    gc.collect()  # a lost one is closed with the last reference to it
 
 
 @pytest.mark.attack("faults")

@@ -16,6 +16,7 @@ import struct
 import threading
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 LOG_BYTES_MAX = 128 << 20  # checkpoints begin at 16 MiB: a log of this size cannot be written back
 DESCRIPTORS = "/proc/self/fd"
@@ -23,8 +24,13 @@ DESCRIPTORS = "/proc/self/fd"
 _OPEN, _SHM_OPEN = (0x40000002, 510), (128, 1)
 _SET = getattr(fcntl, "F_OFD_SETLK", None)
 
-_guarded: dict[int, tuple["LedgerFiles", list[int]]] = {}  # by id of the connection: the descriptors locked for it
+# The descriptors locked for each connection, as long as it exists: a signal handler's exception can lose one unclosed.
+_guarded: WeakKeyDictionary[sqlite3.Connection, tuple["LedgerFiles", list[int]]] = WeakKeyDictionary()
 _lock = threading.RLock()  # a signal handler may open a connection too
+
+
+class LedgerConnection(sqlite3.Connection):
+    """A connection to which there can be weak references."""
 
 
 class LedgerFiles:
@@ -55,7 +61,7 @@ class LedgerFiles:
                 self.seen = now
             taken = {number for _, numbers in _guarded.values() for number in numbers}
             numbers = [number for number in _descriptors(now[:2]) if number not in taken]
-            _guarded[id(connection)] = self, numbers
+            _guarded[connection] = self, numbers
             _set_locks(numbers, fcntl.F_RDLCK, _OPEN)
             _set_locks(_descriptors(_identity(self.shm)), fcntl.F_RDLCK, _SHM_OPEN)
         self.require_same()
@@ -63,7 +69,7 @@ class LedgerFiles:
     def closing(self, connection: sqlite3.Connection) -> None:
         """Give up the guard of a connection, so that SQLite can delete the log; not if the files were changed."""
         with _lock:
-            _, numbers = _guarded.pop(id(connection), (self, []))
+            _, numbers = _guarded.pop(connection, (self, []))
             if not self.changed:
                 _set_locks(numbers, fcntl.F_UNLCK, _OPEN)
 

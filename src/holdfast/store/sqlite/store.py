@@ -28,7 +28,7 @@ from holdfast.store.migrations import unique_indexes
 from holdfast.store.requests import Effect
 from holdfast.store.requests import Params as AnyParams
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
-from holdfast.store.sqlite.identity import LOG_BYTES_MAX, LedgerFiles
+from holdfast.store.sqlite.identity import LOG_BYTES_MAX, LedgerConnection, LedgerFiles
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.statements import encoded, generated, statements
 from holdfast.store.store import Clock, Params, Store, host_clock
@@ -170,8 +170,9 @@ class SqliteStore(Store[sqlite3.Connection]):
         self._files.opening()
         bytes(KEPT_BYTES)
         connection = sqlite3.connect(
-            self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
-        )
+            self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256,
+            factory=LedgerConnection,
+        )  # fmt: skip
         try:
             self._assert_durable(connection)
             self._files.opened(connection)
