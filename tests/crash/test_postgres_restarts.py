@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.core.errors import StoreError, StoreUnavailableError
+from holdfast.core.machines import JobState
 from tests.support.forkserver import Child, ForkServer, shared_server
 from tests.support.postgres import Server
 from tests.support.promises import Facts, require_all_done, require_promises
@@ -68,14 +69,29 @@ class Fleet:
 
     def require_all_done(self, ledger: Ledger) -> None:
         assert self.submitter.wait(120) == 0, self._forks.log
-        wait_until(lambda: succeeded(ledger) == self._jobs, 120, "all succeeded", lambda: self._forks.log[-4000:])
+        acknowledged = [(CLIENT, key) for key in noted(self.acknowledged)]
+        assert len(acknowledged) == self._jobs
+        require_promises(Facts(ledger), acknowledged=acknowledged)
+        wait_until(lambda: succeeded(ledger) == self._jobs, 120, "all succeeded", lambda: self._state(ledger))
         facts = Facts(ledger)
-        require_promises(facts, acknowledged=[(CLIENT, key) for key in noted(self.acknowledged)])
+        require_promises(facts, acknowledged=acknowledged)
         require_all_done(facts, jobs=self._jobs)
-        assert len(noted(self.acknowledged)) == self._jobs
         codes = {e.error_code for rows in facts.executions.values() for e in rows}
         # An outage does not fail a job: at worst its lease expires.
-        assert codes <= {None, "lease_expired"}
+        assert codes <= {None, "lease_expired"}, self._state(ledger)
+
+    def _state(self, ledger: Ledger) -> str:
+        """Return the jobs that have not succeeded at the first attempt, with their attempts, and the end of the log."""
+        facts = Facts(ledger)
+        lines = [f"{len(facts.jobs)} of {self._jobs} jobs, counts {facts.counts}"]
+        for job in facts.jobs.values():
+            if (job.state, job.attempts) != (JobState.SUCCEEDED, 1):
+                lines.append(f"job {job.job_id}: {job.state}, due {job.run_at}, {job.last_error_message}")
+                lines += [
+                    f"  {e.attempt}: {e.status} by {e.lease_owner} until {e.lease_expires_at}, {e.error_code}"
+                    for e in facts.executions[job.job_id]
+                ]
+        return "\n".join([*lines, self._forks.log[-4000:]])
 
     def require_every_duty(self, ledger: Ledger) -> None:
         """Fail unless the workers still claim, keep their leases, and recover what a dead one held."""

@@ -20,14 +20,16 @@ from holdfast.core.machines import ExecutionStatus
 from holdfast.core.records import Attempt
 from holdfast.engine import isolation
 from holdfast.engine.committer import Written
-from holdfast.engine.isolation import LOSSES_MAX, Isolation, not_published, ran_in_two
+from holdfast.engine.isolation import LOSS_PAUSE_S, LOSSES_MAX, Isolation, not_published, ran_in_two
 from holdfast.engine.tasks import CallTask, ClaimTask, EndTask, Task
 from holdfast.engine.world import BETWEEN, World
 from holdfast.store.requests import Effect
 from tests.core.asking import execution, job
 
 WAITED = EffectError("it waited for a lock", context={"waited": True})
-LOST = StoreUnavailableError("the connection is gone", context={"connection_lost": True})
+LOST = StoreUnavailableError("the connection is gone", context={"connection_lost": True, "in_effect": True})
+LOST_BEFORE = StoreUnavailableError("the connection is gone", context={"connection_lost": True})
+LOST_AT_COMMIT = CommitUnknownError("the connection is gone", context={"connection_lost": True})
 AWAY = StoreUnavailableError("the server is away")
 MOVED = Move()
 
@@ -282,8 +284,9 @@ def test_what_took_too_long_comes_later_and_its_lease_is_extended_before(store: 
 # Connections that are lost
 
 
-def test_effects_that_lose_their_connection_are_tried_three_times(store: Store) -> None:
-    end = End(7, LOST)
+@pytest.mark.parametrize("lost", [LOST, LOST_AT_COMMIT])
+def test_effects_that_lose_their_connection_are_tried_three_times(store: Store, lost: Exception) -> None:
+    end = End(7, lost)
     store.run([end], AWAY)
     [error] = answers(end)
     assert isinstance(error, EffectError)
@@ -291,7 +294,19 @@ def test_effects_that_lose_their_connection_are_tried_three_times(store: Store) 
     assert end.script.tried == 1 + LOSSES_MAX  # once in a savepoint
 
 
-@pytest.mark.parametrize("error", [AWAY, EffectError("refused", context={"connection_lost": True})])
+def test_what_lost_its_connection_comes_after_the_others_and_after_a_pause(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    end, other = End(7, LOST, LOST, LOST, None), End(8)
+    store.run([end, other], AWAY)
+    assert store.groups == [[end, other], [end], [other], [end], [end]]
+    assert answers(end, other) == ["try 4", "try 1"]
+    assert pauses == [LOSS_PAUSE_S, 2 * LOSS_PAUSE_S]
+
+
+@pytest.mark.parametrize("error", [AWAY, LOST_BEFORE, EffectError("refused", context={"connection_lost": True})])
 def test_other_errors_of_an_effect_are_its_answer_at_once(store: Store, error: Exception) -> None:
     end, other = End(7, error), End(8)
     store.run([end, other], WAITED)

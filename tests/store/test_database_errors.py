@@ -118,6 +118,17 @@ def test_a_lost_connection_is_the_databases_fault(kind: type[psycopg.Error]) -> 
     assert answer.context["connection_lost"] is True
 
 
+@pytest.mark.attack("faults")
+@pytest.mark.pg
+def test_a_connection_that_is_lost_while_effects_run_is_lost_before_the_driver_sees_its_end(pg_url: str) -> None:
+    with psycopg.connect(pg_url) as connection, pytest.raises(psycopg.errors.AdminShutdown) as ended:
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    for error in (ended.value, psycopg.OperationalError("cannot exit pipeline mode while busy")):
+        answer = in_effect(error, OPEN)
+        assert isinstance(answer, StoreUnavailableError)
+        assert (answer.context["connection_lost"], answer.context["in_effect"]) == (True, True)
+
+
 def test_every_primary_result_code_of_sqlite_has_a_meaning() -> None:
     assert {entry.code for entry in result_codes.TABLE} >= set(PRIMARY)
     assert len(RESULT_CODES) > len(PRIMARY)

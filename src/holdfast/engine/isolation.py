@@ -7,6 +7,7 @@ of its own; nothing that may have committed is repeated unless repeating is harm
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ from holdfast.store.requests import Effect
 logger = logging.getLogger("holdfast")
 
 LOSSES_MAX = 3  # after so many lost connections or sessions an effect that was written alone is the cause
+LOSS_PAUSE_S = 0.4  # longer after each of them: several in a row may be those of one outage
 Write = Callable[[Sequence[Task[Any]], Callable[[Transaction, Written], None]], StoreError | None]
 
 
@@ -117,7 +119,8 @@ class Isolation:
         """Write each task in a transaction of its own; `waited`: an effect of one of them has waited too long.
 
         Once one has waited, the others may wait for a tenth of that, so that no task waits for several that do. Those
-        that need longer come later: of each statement one task waits as long as it may, and decides for the others.
+        that need longer come later, and so do those that lost a connection: of each statement one task waits as long
+        as it may, and decides for the others.
         """
         left, slow, final = deque(tasks), deque[tuple[Task[Any], Exception]](), deque(last)
         stuck: set[str] = set()  # statements that have waited as long as they may
@@ -128,10 +131,12 @@ class Isolation:
                 task.failed(hurried_error)
                 continue
             if hurried_error is not None:
+                if isinstance(task, EndTask):
+                    time.sleep(LOSS_PAUSE_S * task.losses)
                 self._extend([task, *(other for other, _ in slow)])
             try:
                 not_begun = self._alone(task, hurried=waited and hurried_error is None)
-            except _TooSlowError as error:
+            except _LaterError as error:
                 slow.append((task, error.error))
                 continue
             if not_begun is not None:
@@ -146,31 +151,31 @@ class Isolation:
     def _alone(self, task: Task[Any], *, hurried: bool) -> StoreError | None:
         """Write one task; return the error if no transaction could be begun, which is no task's fault.
 
-        Raise _TooSlowError if its effects were hurried and took too long: the task has no answer then.
+        Raise _LaterError if its effects were hurried and took too long, or lost a connection: it has no answer then.
         """
         patient = _effects(task)
         if isinstance(task, EndTask) and hurried:
             task.effects = [msgspec.structs.replace(effect, hurried=True) for effect in patient]
-        while True:
-            try:
-                return self._write([task], partial(write_sets, [task]))
-            except Exception as error:
-                if from_signal_handler(error):
-                    raise
-                if isinstance(task, EndTask) and task.effects and _connection_lost(error):
-                    # By a restart, a pooler, or the effects: the first two do not happen again and again.
-                    task.losses += 1
-                    if task.losses < LOSSES_MAX:
-                        continue
-                    job_id, n = task.attempt.job.job_id, task.losses
-                    message = f"lost {n} times while the effects of job {job_id} were written alone: {error.message}"
-                    task.failed(EffectError(message, context={"losses": n, "job_id": job_id}))
-                    return None
-                if isinstance(task, EndTask) and hurried and _waited(error):
+        try:
+            return self._write([task], partial(write_sets, [task]))
+        except Exception as error:
+            if from_signal_handler(error):
+                raise
+            if isinstance(task, EndTask) and task.effects and _lost_in_effects(error):
+                # By a restart, a pooler, or the effects: the first two do not happen again and again.
+                task.losses += 1
+                if task.losses < LOSSES_MAX:
                     task.effects = patient
-                    raise _TooSlowError(error) from error
-                task.failed(error)  # it is this task's answer
+                    raise _LaterError(error) from error
+                job_id, n = task.attempt.job.job_id, task.losses
+                message = f"lost {n} times while the effects of job {job_id} were written alone: {error.message}"
+                task.failed(EffectError(message, context={"losses": n, "job_id": job_id}))
                 return None
+            if isinstance(task, EndTask) and hurried and _waited(error):
+                task.effects = patient
+                raise _LaterError(error) from error
+            task.failed(error)  # it is this task's answer
+            return None
 
     def _extend(self, tasks: Sequence[Task[Any]]) -> None:
         """Extend the leases of ends that may wait: a heartbeat passes over a row that such an end has locked."""
@@ -200,11 +205,11 @@ class _TransactionGoneError(HoldfastError):
         self.task = task
 
 
-class _TooSlowError(HoldfastError):
-    """The effects of a task took longer than they may while others wait behind them."""
+class _LaterError(HoldfastError):
+    """A task comes after the others: its effects took longer than they may while others wait, or lost a connection."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__("the effects of a task took too long")
+        super().__init__("the effects of a task took too long or lost their connection")
         self.error = error
 
 
@@ -216,8 +221,11 @@ def _waited(error: Exception | None) -> bool:
     return isinstance(error, EffectError) and bool(error.context.get("waited"))
 
 
-def _connection_lost(error: Exception) -> TypeGuard[StoreUnavailableError]:
-    return isinstance(error, StoreUnavailableError) and bool(error.context.get("connection_lost"))
+def _lost_in_effects(error: Exception) -> TypeGuard[StoreUnavailableError]:
+    """Return whether a connection was lost while effects ran, or at COMMIT, where their triggers may run."""
+    if not isinstance(error, StoreUnavailableError) or not error.context.get("connection_lost"):
+        return False
+    return isinstance(error, CommitUnknownError) or bool(error.context.get("in_effect"))
 
 
 def answer_unknown(tasks: Sequence[Task[Any]]) -> None:

@@ -58,10 +58,10 @@ def page() -> str:
         "- **database**: the database is unreachable, busy or damaged. A worker writes the same ends again until they",
         "  are written; the attempt is not charged.",
         "",
-        "A connection that is lost while the effects of one job are written alone, three times, is the fault of these",
-        "effects: the job fails with `effect_failed`; so is a prepared statement that is missing or exists already.",
-        "A code that ends a connection, raised while the connection is still open, was raised by a function of the",
-        "effect: it is the effect's fault too.",
+        "A connection that is lost three times while the effects of one job run or are committed, alone and after",
+        "pauses, is the fault of these effects: the job fails with `effect_failed`; so is a prepared statement that is",
+        "missing or exists already. A code that ends a connection, raised by a function of the effect, is the effect's",
+        "fault too: the server itself says FATAL.",
     ]
     for heading, key, table, default in (
         ("PostgreSQL", "SQLSTATE", sqlstates.TABLE, sqlstates.OTHER),

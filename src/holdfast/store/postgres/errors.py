@@ -29,7 +29,9 @@ _MAY_NOT = "42501"
 _WAITED = frozenset({"40P01", "55P03", "57014"})  # deadlock, lock timeout, statement timeout
 # A prepared statement is missing, or exists already: of the driver once, of a function of the user again and again.
 _OF_SESSION = ("26", "42P05")
+_LAST_WORDS = ("FATAL", "PANIC")  # no function of a user can raise them
 LOST = "connection_lost"  # in the context of an error: its connection, or what the driver knew of the session
+IN_EFFECT = "in_effect"  # and: while effects ran
 
 
 def translated(error: psycopg.Error, *, url: str, schema: str) -> HoldfastError:
@@ -64,10 +66,14 @@ def translated(error: psycopg.Error, *, url: str, schema: str) -> HoldfastError:
 def of_effect(error: psycopg.Error, connection: Any, statement: str, *, url: str, schema: str) -> HoldfastError:
     """Return the error of Holdfast for an error of the driver in an effect: the effect's fault, or the database's."""
     state = error.sqlstate or ""
-    if connection.closed or (meaning(state).in_effect is Fault.DATABASE and not _ends_connection(state)):
+    # Of the driver itself, or what only the server says; an end of the connection that no answer says is not seen yet.
+    lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not state
+    lost = lost or connection.closed or error.diag.severity_nonlocalized in _LAST_WORDS
+    if lost or (meaning(state).in_effect is Fault.DATABASE and not _ends_connection(state)):
         unsent = translated(error, url=url, schema=schema)
         if state.startswith(_OF_SESSION):
             unsent.context[LOST] = True
+        unsent.context[IN_EFFECT] = True
         return unsent
     context: dict[str, object] = {"sqlstate": state, "statement": statement[:80]}
     if state in _WAITED:
