@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import Ledger, Worker
 from holdfast.core.errors import StoreUnavailableError
+from holdfast.store.sqlite import identity
 from tests.support.forkserver import ForkServer, shared_server
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import CLIENT, COUNT, counting_ledger, create_effects, note, noted, wait_until
@@ -177,6 +178,8 @@ def _answer_of_fork(ledger: Ledger) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)  # ends one that hangs
         try:
             ledger.submit(COUNT, {"key": "child"}, client=CLIENT, key="child")
             os.write(writing, b"submitted")
@@ -199,6 +202,26 @@ def test_a_child_forked_in_the_midst_of_a_transaction_is_refused_the_file(
         with ledger.store.reading():
             assert _answer_of_fork(ledger) == "store_unavailable"
         assert _answer_of_fork(ledger) == "submitted"
+
+
+def test_a_child_that_is_forked_while_another_thread_opens_a_file_opens_one_too(sqlite_url: str) -> None:
+    with counting_ledger(sqlite_url) as ledger:
+        ledger.submit(COUNT, {"key": "parent"}, client=CLIENT, key="parent")
+        ledger.close()  # the fork has no connection to close
+        inside, leave = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with identity._lock:
+                inside.set()
+                leave.wait(30)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        inside.wait(30)
+        answer = _answer_of_fork(ledger)
+        leave.set()
+        holder.join()
+        assert answer == "submitted"
 
 
 def test_a_child_that_inherits_a_connection_of_the_users_own_is_refused_the_file(sqlite_url: str) -> None:

@@ -111,4 +111,10 @@ def _set_locks(numbers: list[int], kind: int, area: tuple[int, int]) -> None:
                 fcntl.fcntl(number, _SET, struct.pack("hhqqi4x", kind, os.SEEK_SET, *area, 0))
 
 
-os.register_at_fork(after_in_child=_guarded.clear)
+def _after_fork() -> None:
+    """Begin anew in a forked child: a thread of the parent may have held the lock."""
+    global _guarded, _lock
+    _guarded, _lock = WeakKeyDictionary(), threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
