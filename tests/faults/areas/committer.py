@@ -137,7 +137,7 @@ FAULTS = (
     SeededFault(
         id="committer.effect_that_ends_its_connection_repeated",
         meaning="The end of a job whose effect ends its own connection is written again for ever.",
-        patches=(Patch(ISOLATION, "_connection_lost", "isinstance(error, StoreUnavailableError)", "False"),),
+        patches=(Patch(ISOLATION, "_lost_in_effects", "isinstance(error, StoreUnavailableError)", "False"),),
         tests=(f"{TESTS}::test_an_effect_that_ends_its_own_connection_fails_its_own_job",),
         databases=("postgres",),
     ),
