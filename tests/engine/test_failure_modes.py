@@ -47,6 +47,7 @@ pytestmark = pytest.mark.attack("faults")
 LEASE_S = 30.0
 EFFECT = "INSERT INTO effects (job_id, part) VALUES (:job_id, :part)"
 PARTS = ("debit", "credit")
+MANY = 10
 IMMEDIATE = RetryPolicy(strategy=Strategy.IMMEDIATE, max_attempts=10)
 
 
@@ -124,14 +125,15 @@ class Dependency:
 
 
 @pytest.mark.req("M-20", "M-12", "M-11")
-def test_fm_003_without_a_durable_budget_each_restart_starts_the_storm_again() -> None:
+def test_fm_003_without_a_key_each_restart_has_a_new_budget_and_starts_the_storm_again(
+    ledger_url: str, clock: VirtualClock
+) -> None:
     dependency = Dependency()
-    for _restart in range(10):
-        budget = 3  # kept in memory
-        while budget:
-            budget -= 1
-            with pytest.raises(ConnectionError):
-                dependency.call()
+    for seed in range(10):
+        with Ledger(ledger_url, world=virtual_world(clock, seed=seed)) as ledger:
+            ledger.operation("sync", lease_s=LEASE_S, retry=RetryPolicy(max_attempts=3))(_failing(dependency))
+            ledger.submit("sync", {})
+            drain(ledger, until=clock.after(3600))
     assert dependency.calls == 30
 
 
@@ -178,6 +180,7 @@ def _failing(dependency: Dependency) -> Callable[..., None]:
 # FM_005: state that a remote side lets grow without a bound (INV_006)
 
 PAGES = 7
+SENT = 1 << 20  # with its quotes it is above the limit
 
 
 def next_page(cursor: int) -> int:
@@ -185,26 +188,49 @@ def next_page(cursor: int) -> int:
     return (cursor + 1) % PAGES
 
 
-@pytest.mark.req("M-20", "M-12", "M-11")
-def test_fm_005_without_a_bound_a_remote_list_that_leads_in_a_circle_grows_the_state_for_ever() -> None:
+def crawl(ledger: Ledger, *, keyed: bool) -> list[int]:
+    """Declare an operation that follows the cursors, submit the first page, and return the list of those it saw."""
     seen: list[int] = []
-    cursor: int | None = 0
-    while cursor is not None and len(seen) < 1000:  # the test ends it, and nothing else does
-        seen.append(cursor)
-        cursor = next_page(cursor)
-    assert len(seen) == 1000
 
-
-@pytest.mark.req("M-20", "M-12", "M-11")
-def test_fm_005_a_page_is_a_job_with_a_key_so_a_circle_ends(ledger: Ledger) -> None:
     @ledger.operation("page", lease_s=LEASE_S)
     def page(run: Execution, cursor: int) -> None:
-        after = next_page(cursor)
-        run.after_commit(page.call(cursor=after).keyed("crawl", str(after)))
+        seen.append(cursor)
+        after = page.call(cursor=next_page(cursor))
+        if len(seen) < MANY * PAGES:  # without keys nothing else ends it
+            run.after_commit(after.keyed("crawl", str(next_page(cursor))) if keyed else after)
 
-    ledger.submit(page.call(cursor=0).keyed("crawl", "0"))
-    assert drain(ledger) == PAGES
-    assert drain(ledger) == 0
+    first = page.call(cursor=0)
+    ledger.submit(first.keyed("crawl", "0") if keyed else first)
+    return seen
+
+
+def states(ledger: Ledger) -> list[JobState]:
+    with ledger.store.reading() as reading:
+        return [job.state for job in reading.lists.jobs(limit=1000)]
+
+
+@pytest.mark.req("M-20", "M-12", "M-11")
+def test_fm_005_without_a_key_a_remote_list_that_leads_in_a_circle_grows_the_state_for_ever(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    seen = crawl(ledger, keyed=False)
+    drain(ledger, until=clock.after(3600))
+    assert (len(seen), states(ledger)) == (MANY * PAGES, [JobState.SUCCEEDED] * MANY * PAGES)
+
+
+@pytest.mark.req("M-20", "M-12", "M-11")
+def test_fm_005_a_page_is_a_job_with_a_key_so_a_circle_ends(ledger: Ledger, clock: VirtualClock) -> None:
+    seen = crawl(ledger, keyed=True)
+    drain(ledger, until=clock.after(3600))
+    assert seen == list(range(PAGES))
+    assert states(ledger) == [JobState.SUCCEEDED] * PAGES
+
+
+@pytest.mark.req("M-20", "M-12", "M-11")
+def test_fm_005_without_the_limit_of_a_page_any_size_is_kept(ledger_url: str, clock: VirtualClock) -> None:
+    with Ledger(ledger_url, payload_bytes_max=100 * SENT, world=virtual_world(clock)) as ledger:
+        job_id = ledger.submit("noop", {"page": "x" * 4 * SENT}).job_id
+        assert len(ledger.job(job_id).payload or "") > 4 * SENT
 
 
 @pytest.mark.req("M-20", "M-12", "M-11")
@@ -212,7 +238,7 @@ def test_fm_005_a_page_is_a_job_with_a_key_so_a_circle_ends(ledger: Ledger) -> N
 def test_fm_005_what_a_remote_side_sends_is_kept_up_to_a_limit_and_beyond_it_the_job_is_quarantined(
     ledger: Ledger, database: Database, kept: str
 ) -> None:
-    sent = ["x" * (1 << 20)]
+    sent = ["x" * SENT]
 
     @ledger.operation("fetch", lease_s=LEASE_S, retry=RetryPolicy(max_attempts=1))
     def fetch(run: Execution, cursor: str = "") -> object:
@@ -330,8 +356,6 @@ def test_fm_007_records_have_one_id_for_one_identity(one: tuple[str, str, str], 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # FM_009: no progress (INV_002, INV_005)
-
-MANY = 10
 
 
 def attempts(ledger: Ledger, errors: Sequence[Exception], policy: RetryPolicy) -> tuple[int, Job]:
