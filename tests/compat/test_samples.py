@@ -6,6 +6,7 @@ The names, the fields and the ways of calling are the document's; the code is ou
 from __future__ import annotations
 
 import logging
+import shlex
 from datetime import datetime
 from pathlib import Path
 
@@ -105,8 +106,21 @@ def test_a_manual_retry_from_quarantine_names_the_command_to_use(queue: Idempote
     shown = holdfast("show", "a", "--client", "compat", "--json", "--db", ledger_url)
     assert shown.json["job"]["job_id"] == queue.get_job("a")["ledger_id"]
     assert holdfast("explain", "a", "--client", "compat", "--db", ledger_url).code == 0
-    missing = holdfast("show", "a", "--json", "--db", ledger_url)
+    missing = holdfast("show", "b", "--json", "--db", ledger_url)
     assert (missing.code, missing.json["error_code"]) == (1, "job_not_found")
+
+
+@pytest.mark.req("G-04")
+def test_the_next_step_of_a_refused_move_shows_the_job(queue: IdempotentJobQueue, ledger_url: str) -> None:
+    name = "inbox of ann"
+    put(queue, JobStatus.FAILED, name)
+    queue.reschedule(name, retry_delay_seconds=60)
+    for refused in (queue.mark_completed, queue.mark_running):  # by the table, and by a guard: it is not due
+        with pytest.raises(RefusedError) as caught:
+            refused(name, idempotent=False)
+        step = shlex.split(caught.value.hint.split("`")[1])
+        shown = holdfast(*step[1:], "--json", "--db", ledger_url)
+        assert (shown.code, shown.json["job"]["key"]) == (0, name), step
 
 
 @pytest.mark.req("G-06", "G-07")

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.compat.base_queue import JobQueue
 from holdfast.compat.invariants import validate_database_integrity
-from holdfast.compat.jobs import CLIENT, QUEUE, LeaseToken, after, find, lease_token
+from holdfast.compat.jobs import CLIENT, QUEUE, LeaseToken, after, find, lease_token, shown_by
 from holdfast.compat.states import JobStatus
 from holdfast.compat.validator import StateMachineValidator
 from holdfast.core.commands import Cancel, Claim, Complete, Expire, Fail, Finish, Quarantine, Retry
@@ -372,7 +372,8 @@ def _taken(job_id: str, answer: Move | Refused) -> Path:
 def _error(job_id: str, refused: Refused) -> RefusedError:
     kind = _ERRORS.get(refused.code, RefusedError)
     context = {"job_id": job_id, "refusal": refused.code}
-    return kind(f"Job {job_id}: {refused.message}", next_step=refused.next_step, context=context)
+    step = refused.next_step or (shown_by(job_id) if " ID`" in kind.next_step else None)
+    return kind(f"Job {job_id}: {refused.message}", next_step=step, context=context)
 
 
 def _skipped(job_id: str, refusal: RefusedError) -> None:

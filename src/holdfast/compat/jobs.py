@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import IntEnum
+from shlex import quote
 from typing import Any, TypedDict
 
 import msgspec
@@ -120,6 +121,12 @@ def find(reading: Reading, job_id: str) -> Job:
     if not found:
         raise JobNotFoundError(f"Job {job_id} not found", context={"job_id": job_id})
     return found[CLIENT, job_id]
+
+
+def shown_by(job_id: str) -> str:
+    """Return the next step that shows a job: to the command its id is a key of the client of this queue."""
+    command = f"holdfast show {quote(job_id)} --client {CLIENT}"
+    return f"See the current state with `{command}`, and all transitions with `holdfast machines`."
 
 
 def every(reading: Reading, status: JobStatus | None = None) -> Iterator[Job]:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from holdfast.compat.audit_logger import SOURCE, STATUS, AuditEvent
 from holdfast.compat.invariants import Orchestrator, StateMachineInvariants
+from holdfast.compat.jobs import shown_by
 from holdfast.compat.states import JobStatus, StateTransition
 from holdfast.core.errors import InvalidStateTransitionError
 from holdfast.store.store import Clock, host_clock
@@ -75,7 +76,8 @@ class StateMachineValidator:
         words = {"job_id": job_id, "from_status": str(from_status), "to_status": str(to_status)}
         if not transition.is_valid():
             logger.error("Invalid state transition", extra=words)
-            raise InvalidStateTransitionError(f"Invalid transition: {from_status} → {to_status}", context=words)
+            message = f"Invalid transition: {from_status} → {to_status}"
+            raise InvalidStateTransitionError(message, next_step=shown_by(job_id), context=words)
         if transition.is_idempotent():
             logger.debug("Idempotent state transition", extra=words)
         return transition
