@@ -139,7 +139,7 @@ class PayloadTooLargeError(InputError):
     """A payload that is larger than the limit."""
 
     code = "payload_too_large"
-    next_step = "Store the data elsewhere and submit a reference to it, or raise HOLDFAST_PAYLOAD_MAX_BYTES."
+    next_step = "Store the data elsewhere and keep a reference. HOLDFAST_PAYLOAD_MAX_BYTES limits payloads alone."
 
 
 class UnknownOperationError(InputError):
