@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.core.arguments import refuse_unfit
 from holdfast.core.errors import InputError
+from holdfast.core.guarded import guarded
 
 
 class Colour(StrEnum):
@@ -53,3 +54,17 @@ def test_values_that_fit_are_let_through_and_others_are_named(hint: Any) -> None
         with pytest.raises(InputError) as caught:
             refuse_unfit("given", value, hint)
         assert caught.value.context == {"argument": "given", "given": type(value).__name__}
+
+
+def test_a_guarded_function_names_a_wrong_argument_and_raises_every_other_error_as_it_is() -> None:
+    @guarded
+    def halved(n: int) -> float:
+        return 100 / n
+
+    assert (halved(4), halved.__name__) == (25, "halved")
+    wrong: Any = "4"
+    with pytest.raises(InputError) as caught:
+        halved(wrong)
+    assert caught.value.context == {"argument": "n", "given": "str"}
+    with pytest.raises(ZeroDivisionError):
+        halved(0)

@@ -260,6 +260,8 @@ FRAME = '  File "/app/a.py", line 1, in f\n'
     [
         ("a" + " " * (READ_MAX - 2) + "b", "a b"),
         ("a" + " " * (READ_MAX - 3) + "bcd", "a"),  # a word that is cut is left out
+        ("a" + " " * (READ_MAX // 2) + "b" * READ_MAX, "a " + "b" * (MESSAGE_MAX - 3) + "…"),  # unless it is half of it
+        (f"{TRACE}:\n{FRAME}E", "E"),
         (f"{TRACE}:\n{FRAME * 300}E: no", "E: no"),  # of a stack trace more is read, and its end counts
         (f"{TRACE}:\n{FRAME * 3000}E: no", LEFT_OUT),
     ],

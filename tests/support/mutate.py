@@ -7,7 +7,9 @@ children share the PostgreSQL server of the run, which only the files that need 
 Invariants: the sources are never written; a mutant is caught by a test that passes without it, in a child too; one that
 no test calls counts as survived; one that does not end counts as caught.
 
-Usage: python -m tests.support.mutate [--only FILE…] [--sample N] [--write PAGE [--section NAME]]
+The runs of each file are kept in `mutated.json`: the page has the last one of each, so files can be run one by one.
+
+Usage: python -m tests.support.mutate [--only FILE…] [--sample N] [--write PAGE]
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from tests.support.mutants import ON_POSTGRES, REASONS, TARGETS
@@ -38,6 +41,7 @@ from tests.support.scorecard import ROOT, made, write
 SOURCE = ROOT / "src" / "holdfast"
 TIMEOUT_S = 60
 SEED = 20261116
+KEPT = Path(__file__).with_name("mutated.json")
 SWAPS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
@@ -281,22 +285,42 @@ class Plugin:
         return bool(changed)
 
 
-def section(tried: Sequence[Mutant], survived: Sequence[Mutant]) -> str:
+class FileRun(msgspec.Struct):
+    """The last run of all mutants of one file."""
+
+    made: str  # the day and the commit
+    mutants: int
+    survived: list[tuple[int, str]]  # the line and the name of each
+
+
+def keep(tried: Sequence[Mutant], survived: Sequence[Mutant], path: Path = KEPT) -> dict[str, FileRun]:
+    """Put the runs of these files in the place of their earlier ones; return the runs of all files."""
+    runs = msgspec.json.decode(path.read_bytes(), type=dict[str, FileRun]) if path.exists() else {}
+    day_and_commit = ", ".join(made().split(", ")[:2])
+    for file, n in Counter(mutant.file for mutant in tried).items():
+        left = [(mutant.line, mutant.name) for mutant in survived if mutant.file == file]
+        runs[file] = FileRun(day_and_commit, n, left)
+    runs = {file: runs[file] for file in TARGETS if file in runs}
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(runs), indent=1) + b"\n")
+    return runs
+
+
+def section(runs: Mapping[str, FileRun]) -> str:
     """Return the section of the page."""
-    caught = len(tried) - len(survived)
+    n, left = sum(run.mutants for run in runs.values()), sum(len(run.survived) for run in runs.values())
     lines = [
-        f"{len(tried):,} mutants, {caught:,} caught ({100 * caught / len(tried):.1f} %); {made()}. By `make mutate`.",
+        f"{n:,} mutants of {len(runs)} files, {n - left:,} caught ({100 * (n - left) / n:.1f} %). By `make mutate`.",
         "",
-        "| file | mutants | caught |",
-        "|---|---|---|",
+        "| file | mutants | caught | run |",
+        "|---|---|---|---|",
     ]
-    of_file, left = Counter(mutant.file for mutant in tried), Counter(mutant.file for mutant in survived)
-    for file, n in of_file.items():
-        lines.append(f"| `{file}` | {n} | {n - left[file]} ({100 * (n - left[file]) / n:.0f} %) |")
+    for file, run in runs.items():
+        caught = run.mutants - len(run.survived)
+        lines.append(f"| `{file}` | {run.mutants} | {caught} ({100 * caught / run.mutants:.0f} %) | {run.made} |")
     lines += ["", "| survivor | why |", "|---|---|"]
-    for mutant in survived:
-        name = mutant.name.replace("|", "\\|")
-        lines.append(f"| line {mutant.line} of {name} | {REASONS.get(mutant.name, 'no test notices it yet')} |")
+    for line, name in (one for run in runs.values() for one in run.survived):
+        shown = name.replace("|", "\\|")
+        lines.append(f"| line {line} of {shown} | {REASONS.get(name, 'no test notices it yet')} |")
     return "\n".join([*lines, ""])
 
 
@@ -306,12 +330,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="python -m tests.support.mutate", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--only", nargs="+", choices=TARGETS, default=list(TARGETS), metavar="FILE")
-    parser.add_argument("--sample", type=int, metavar="N", help="so many mutants, chosen by a fixed seed")
+    parser.add_argument("--sample", type=int, metavar="N", help="so many mutants, chosen by a fixed seed; not recorded")
     parser.add_argument("--write", type=Path, metavar="PAGE")
-    parser.add_argument("--section", default="mutation", help="the markers between which the page is written")
     given = parser.parse_args(arguments)
     wanted = [mutant for file in given.only for mutant in mutants(file)]
-    if given.sample and given.sample < len(wanted):
+    whole = not given.sample or given.sample >= len(wanted)
+    if not whole:
         wanted = sorted(random.Random(SEED).sample(wanted, given.sample), key=lambda one: (one.file, one.line))
     survived: list[Mutant] = []
     for marked, files in (("not slow and not pg", TARGETS.keys() - ON_POSTGRES), ("not slow", ON_POSTGRES)):
@@ -319,8 +343,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             survived += _tried(some, marked)
     caught = len(wanted) - len(survived)
     print(f"\n{len(wanted)} mutants, {caught} caught, {len(survived)} survived")
-    if given.write:
-        write(given.write, given.section, section(wanted, survived))
+    if given.write and whole:
+        write(given.write, "mutation", section(keep(wanted, survived)))
     if caught < 0.9 * len(wanted):
         sys.exit("fewer than nine in ten were caught")
 
