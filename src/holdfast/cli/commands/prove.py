@@ -14,6 +14,7 @@ from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.options import Json
 from holdfast.cli.text import Column
+from holdfast.core.spans import counted
 from holdfast.model.trace import LIMIT, TraceReport, prove_files, prove_ledger
 
 WRONG = 1
@@ -47,17 +48,20 @@ def prove(
 
 
 def _print(report: TraceReport) -> None:
-    what = f"{report.rows:,} journal rows, {report.jobs:,} jobs and {report.records:,} other records"
+    rows, jobs, records = (
+        counted(report.rows, "journal row"), counted(report.jobs, "job"), counted(report.records, "other record")
+    )  # fmt: skip
+    what = f"{rows}, {jobs} and {records}"
     if report.ok and not report.rows:
         output.line("No journal row was found, so nothing was checked. An export has the rows of sealed blocks only.")
     elif report.ok:
         output.line(f"Every move follows the model: {what}.")
     else:
-        rows = [(f"{a.machine} {a.subject}", a.version, a.seq or "", a.code, a.detail) for a in report.wrong]
-        output.table([*COLUMNS, Column("DETAIL", folds=True)], rows)
+        wrong = [(f"{a.machine} {a.subject}", a.version, a.seq or "", a.code, a.detail) for a in report.wrong]
+        output.table([*COLUMNS, Column("DETAIL", folds=True)], wrong)
         more = "; there may be more, raise --limit" if report.more else ""
         output.line(
-            f"\n{len(report.wrong)} records have a wrong step; the first of each is listed. Checked: {what}{more}."
+            f"\nRecords with a wrong step, of which the first is listed: {len(report.wrong)}. Checked: {what}{more}."
         )
         output.line("next:  To see what is wrong with the records too, run `holdfast check`.")
     if report.begun_earlier:
