@@ -93,7 +93,7 @@ def test_fm_002_without_one_transaction_a_crash_leaves_a_part_that_happens_again
     assert effects() == {"debit": 2, "credit": 2}
 
 
-@pytest.mark.req("M-20", "M-12", "M-11")
+@pytest.mark.req("M-20", "M-12", "M-11", "X-04")
 @pytest.mark.parametrize("point, there", [("before_commit", 0), ("after_commit", 1), ("after_commit_before_done", 1)])
 def test_fm_002_a_crash_leaves_all_of_a_write_or_nothing_and_recovery_ends_it_once(
     ledger: Ledger, clock: VirtualClock, effects: Callable[[], Counter[str]], point: str, there: int

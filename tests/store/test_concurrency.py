@@ -70,7 +70,7 @@ def test_four_processes_claim_each_job_once_and_share_the_work(ledger_url: str) 
     assert owned == [(f"worker-{n}", share) for n, share in enumerate(shares)]
 
 
-@pytest.mark.req("G-17")
+@pytest.mark.req("G-17", "K-63")
 def test_a_ledgers_file_has_a_write_ahead_log(sqlite_url: str) -> None:
     create_store(sqlite_url).close()
     plain = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))

@@ -193,16 +193,7 @@ FENCE = (
     Patch(SQLITE, "complete_jobs", "AND lease_token = r.value ->> 1 AND lease_owner = :actor", ""),
     Patch(SQLITE, "move_attempts", "AND j.lease_token = k.token AND j.lease_owner = k.owner", ""),
 )
-APART = (  # a commit and a new transaction before the effects are applied
-    Patch(
-        "engine/tasks.py",
-        "EndTask.write",
-        "            transaction.apply(staged)",
-        "            store, connection = transaction.store, transaction.connection\n"
-        "            store._commit(connection), store._begin(connection)\n"
-        "            transaction.apply(staged)",
-    ),
-)
+APART = _patches("engine.effects_after_the_commit")
 ONE_TRANSACTION = "one transaction for an end and its effects"
 KINDS = {
     "power": Kind("power cuts: images of the disk", power_cuts, {"synchronous=FULL (it is NORMAL)": ()}),

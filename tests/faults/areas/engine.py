@@ -6,6 +6,9 @@ from tests.faults.seeded import Patch, SeededFault, plain
 
 SQLITE = "store/sqlite/executions.sql"
 FM_001 = "tests/engine/test_fm_001.py"
+FM_002 = (
+    "tests/engine/test_failure_modes.py::test_fm_002_a_crash_leaves_all_of_a_write_or_nothing_and_recovery_ends_it_once"
+)
 
 FAULTS = (
     SeededFault(
@@ -44,6 +47,19 @@ FAULTS = (
             "AND j.lease_expires_at <= :now AND j.status <> 'COMMITTED'",
         ),
         f"{FM_001}::test_a_crash_between_commit_and_finish_recovers_to_done_with_one_effect",
+    ),
+    plain(
+        "engine.effects_after_the_commit",
+        "The end of an attempt is committed before its effects are applied.",
+        Patch(
+            "engine/tasks.py",
+            "EndTask.write",
+            "            transaction.apply(staged)",
+            "            store, connection = transaction.store, transaction.connection\n"
+            "            store._commit(connection), store._begin(connection)\n"
+            "            transaction.apply(staged)",
+        ),
+        FM_002,
     ),
     plain(
         "engine.effects_applied_twice",

@@ -214,7 +214,10 @@ COUNTED = (
                 ("ON CONFLICT (client, key) WHERE key IS NOT NULL DO NOTHING\n", ""),
             ),
         ),
-        tests=(f"{SUBMIT}::test_the_same_key_and_work_is_the_same_job",),
+        tests=(
+            f"{SUBMIT}::test_the_same_key_and_work_is_the_same_job",
+            f"{SUBMIT}::test_threads_that_submit_the_same_keys_in_opposite_orders_get_one_job_each",
+        ),
         databases=BOTH,
     ),
     SeededFault(
