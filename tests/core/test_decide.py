@@ -20,6 +20,7 @@ from holdfast.core.machines import (
     GRANT,
     JOB,
     PROCEDURE,
+    SETTING,
     STEP,
     SWITCH,
     VALUE,
@@ -27,13 +28,27 @@ from holdfast.core.machines import (
     GrantState,
     JobState,
     ProcedureState,
+    SettingState,
     StepState,
     SwitchState,
     ValueState,
 )
-from holdfast.core.records import LOSSES_EXCUSED
-from holdfast.core.rulings import Lapse
-from tests.core.asking import NOW, TICK, TOKEN, attempt, execution, grant, job, procedure_run, step, switch, value
+from holdfast.core.records import LOSSES_EXCUSED, Attempt
+from holdfast.core.rulings import Lapse, Revoke
+from tests.core.asking import (
+    NOW,
+    TICK,
+    TOKEN,
+    attempt,
+    execution,
+    grant,
+    job,
+    procedure_run,
+    setting,
+    step,
+    switch,
+    value,
+)
 
 SOON = NOW + timedelta(hours=1)
 WRONG = TOKEN + 1
@@ -616,6 +631,14 @@ def test_every_event_of_a_performed_step(state: StepState, event: str) -> None:
         assert answer.code == "wrong_state"
 
 
+@pytest.mark.parametrize("state", SettingState)
+@pytest.mark.parametrize("event", [*SETTING.events, "unheard"])
+def test_a_setting_that_was_replaced_or_removed_does_not_move_again(state: SettingState, event: str) -> None:
+    allowed = SETTING.allows(event, state)
+    assert decision(setting(state), governed.SettingEvent(event)).startswith("SETTING" if allowed else "wrong_state")
+    assert allowed <= (state == "active")
+
+
 @pytest.mark.parametrize("state", SwitchState)
 @pytest.mark.parametrize("event", [*SWITCH.events, "unheard"])
 @pytest.mark.parametrize("grant_id", [4, None])
@@ -701,3 +724,31 @@ def test_a_deadline_ends_only_a_job_that_waits(state: JobState) -> None:
         JobState.QUARANTINED: "no-op",  # it was taken out before
     }
     assert decision(job(state), Lapse(NOW)) == answers.get(state, "wrong_state")
+
+
+REVOKED = {(5, 5, 1, 0): "pending", (1, 1, 1, 0): "failed", (1, 0, 1, 0): "quarantined"}
+
+
+@pytest.mark.parametrize("budget", REVOKED)
+def test_an_attempt_that_is_revoked_counts_and_its_job_is_due_again_at_the_given_time(budget: Budget) -> None:
+    answer = moved(attempt(ExecutionStatus.IN_PROGRESS, **fields_of(budget)), Revoke(NOW + TICK, "it hangs"))
+    state = REVOKED[budget]
+    assert [(taken.machine, taken.target) for taken in answer.steps] == [("EXECUTION", "ABORTED"), ("JOB", state)]
+    assert (answer.run_at, answer.error_code, answer.excused) == (
+        NOW + TICK if state == "pending" else None, "lease_revoked", False,
+    )  # fmt: skip
+    assert answer.quarantine_code == ("lease_revoked" if state == "quarantined" else None)
+
+
+@pytest.mark.parametrize("status", [ExecutionStatus.COMMITTED, ExecutionStatus.DONE, ExecutionStatus.ABORTED])
+def test_an_attempt_that_has_committed_or_ended_is_not_revoked(status: ExecutionStatus) -> None:
+    assert decision(attempt(status), Revoke(NOW, "it hangs")) == "wrong_state"
+
+
+def test_a_cancelled_attempt_keeps_the_code_of_its_failure_if_it_has_one() -> None:
+    held = Attempt(job(JobState.RUNNING), execution(ExecutionStatus.IN_PROGRESS, cancel_requested_at=NOW))
+    for command, code in ((ask.Fail(TOKEN, "value_error", "m"), "value_error"), (ask.GiveBack(TOKEN, NOW), CANCELLED)):
+        answer = moved(held, command)
+        assert (answer.error_code, answer.quarantine_code, answer.run_at, answer.excused) == (
+            code, CANCELLED, None, False,
+        )  # fmt: skip

@@ -154,12 +154,12 @@ def test_every_error_has_a_code_of_its_own_and_says_what_to_do_next(kind: type[H
 
 @pytest.mark.parametrize("kind", TREE)
 def test_every_error_has_the_same_machine_readable_form(kind: type[HoldfastError]) -> None:
-    error = kind("what happened", context={"job_id": 7})
+    error = kind("what happened", context={"job_id": 7, "given": None, "kind": object()})
     assert error.hint == kind.next_step.replace(" ID`", " 7`")  # its commands name the job
     assert error.as_dict() == {
         "error_code": kind.code,
         "error_message": "what happened",
-        "context": {"job_id": 7, "next_step": error.hint},
+        "context": {"job_id": 7, "given": None, "kind": "<class 'object'>", "next_step": error.hint},
     }
     assert json.loads(json.dumps(error.as_dict())) == error.as_dict()
     assert str(error) == "what happened"

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from holdfast.core.entries import ENTRY_STATUS, entry_edges
-from holdfast.core.errors import InvalidStateTransitionError, MachineError
+from holdfast.core.errors import BrokenError, InvalidStateTransitionError, MachineError
 from holdfast.core.machine import Edge, Machine, Row, Rule
 from holdfast.core.machines import (
     COMMITTED,
@@ -140,6 +140,16 @@ def test_a_flawed_table_is_refused_when_it_is_declared(flaw: str) -> None:
     assert str(caught.value) == message
     assert caught.value.as_dict()["error_code"] == "machine_invalid"
     assert caught.value.context == {"machine": "M"}
+
+
+@pytest.mark.parametrize("names, agree", [(("end", "here", "there"), True), (("here", "there"), False)])
+def test_the_named_states_are_those_of_the_table(names: tuple[str, ...], agree: bool) -> None:
+    rows = [Row("M", *row) for row in SOUND]
+    if agree:
+        assert set(Machine("M", rows, final={"end"}, names=names).states) == set(names)
+    else:
+        with pytest.raises(BrokenError):
+            Machine("M", rows, final={"end"}, names=names)
 
 
 @pytest.mark.parametrize(

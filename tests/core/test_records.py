@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import BrokenError
 from holdfast.core.machines import ExecutionStatus
-from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, time_from, time_text
+from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Attempt, Execution, Job, time_from, time_text
 from tests.core.asking import NOW, attempt, job
 
 ZONES = (UTC, timezone(timedelta(hours=-7)), timezone(timedelta(hours=5, minutes=45)))
@@ -69,3 +69,29 @@ def test_equal_attempts_have_equal_hashes_and_attempts_of_other_jobs_differ() ->
     other = attempt(ExecutionStatus.LEASED, job_id=2)
     assert (one == same, hash(one) == hash(same), one == other) == (True, True, False)
     assert {one: 1}[same] == 1
+
+
+@pytest.mark.parametrize("lost, suspect", [(None, False), (1, False), (2, True), (3, True)])
+def test_a_job_is_a_suspect_after_two_lost_leases(lost: int | None, suspect: bool) -> None:
+    made = attempt(ExecutionStatus.LEASED)
+    whole = Attempt(job(lost=lost), made.execution)
+    call = (1, "noop", "1.0.0", "{}", lost)
+    claimed = Attempt.claimed(call, (made.exec_id, made.owner, made.token), lambda _long: (whole.job, whole.execution))
+    assert (whole.suspect, claimed.suspect) == (suspect, suspect)
+
+
+def test_a_long_payload_is_read_when_it_is_used_and_can_be_let_go() -> None:
+    whole = attempt(ExecutionStatus.LEASED)
+    asked: list[bool] = []
+
+    def make(with_payload: bool) -> tuple[Job, Execution]:
+        asked.append(with_payload)
+        return job(payload="{}" if with_payload else None), whole.execution
+
+    lease = (whole.exec_id, whole.owner, whole.token)
+    claimed = Attempt.claimed((1, "noop", "1.0.0", None, None), lease, make)
+    assert (claimed.payload, claimed.payload, asked) == ("{}", "{}", [True])
+    claimed.forget_payload()
+    assert (claimed.job.payload, claimed.payload, asked) == (None, "{}", [True, False, True])
+    whole.forget_payload()  # it was claimed with its payload, and keeps it
+    assert whole.payload == "{}"

@@ -103,3 +103,8 @@ def test_mutants_are_of_every_kind_and_a_survivor_is_listed_with_its_reason(
     page = mutate.section(mutate.keep(found, found[:1], kept))  # the later run of a file counts
     assert f"{len(found)} mutants of 1 files, {len(found) - 1} caught" in page
     assert "| a reason |" in page
+
+
+def test_every_file_of_the_core_that_has_a_function_is_mutated() -> None:
+    files = [f"core/{path.name}" for path in sorted((mutate.SOURCE / "core").glob("*.py"))]
+    assert [file for file in files if any(mutate.mutants(file)) and file not in mutants.TARGETS] == []

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.authority import (
+    WORD_BYTES_MAX,
     Act,
     ApprovalDoubt,
     Doubt,
@@ -24,9 +25,12 @@ from holdfast.core.authority import (
     approval_text,
     effective_state,
     judge,
+    registration_doubt,
+    require_words,
 )
-from holdfast.core.digest import canonical
-from holdfast.core.governed import Grant
+from holdfast.core.digest import canonical, sha256
+from holdfast.core.errors import InputError
+from holdfast.core.governed import Approver, Grant
 from holdfast.core.machines import GrantState
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -333,3 +337,35 @@ def test_every_field_of_a_slip_is_in_the_signed_text() -> None:
         value: Any = 2 if field == "holdfast_slip" else "other"
         changed = msgspec.structs.replace(slip, **{field: value})
         assert (changed.text == slip.text) == (field == "signature")
+
+
+@pytest.mark.parametrize("limit", [(), (3,)])
+def test_a_word_may_be_as_long_as_its_limit_in_bytes(limit: tuple[int, ...]) -> None:
+    longest = (limit or (WORD_BYTES_MAX,))[0]
+    require_words(*limit, reason="x" * longest)
+    for word in ("x" * (longest + 1), "é" * (longest // 2 + 1)):
+        with pytest.raises(InputError) as caught:
+            require_words(*limit, reason=word)
+        assert caught.value.context == {"field": "reason"}
+
+
+@pytest.mark.parametrize(
+    "environment, via, bootstrap, doubt",
+    [
+        ("prod", "key", None, None),
+        ("prod", "bootstrap", 7, None),
+        ("prod", "bootstrap", 8, Doubt.APPROVER_UNPROVEN),  # of another registration
+        ("prod", "name", None, Doubt.APPROVER_UNPROVEN),
+        ("dev", "name", None, None),
+    ],
+)
+def test_a_registration_in_prod_is_proven_by_how_it_was_approved(
+    environment: str, via: str, bootstrap: int | None, doubt: Doubt | None
+) -> None:
+    approver = Approver("eve", "public", "move", "on call", 7, NOW, None, None)
+    fields = {"state": GrantState.CONSUMED, "action": Act.APPROVER, "target": "eve", "consumed_by": "move"}
+    grant = msgspec.structs.replace(
+        scoped(manifest=sha256("public")), **fields, approved_via=canonical({"method": via})
+    )
+    found = registration_doubt(approver, grant, environment, bootstrap)
+    assert (found and found[0]) is doubt

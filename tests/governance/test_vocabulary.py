@@ -15,7 +15,7 @@ from holdfast.core.digest import canonical, cser_digest
 from holdfast.core.errors import HoldfastError, RegistryError, SpecInvalidError
 from holdfast.core.governed import RegistryValue
 from holdfast.core.machines import ValueState
-from holdfast.core.manifest import Manifest, read_manifest, require_digest
+from holdfast.core.manifest import WORD_CHARACTERS_MAX, Manifest, read_manifest, require_digest
 from holdfast.core.rollback import successor_faults
 from holdfast.core.vocabulary import RegistryCode, precedence, stored_value, vocab_id
 from tests.governance.registries import value
@@ -55,6 +55,7 @@ def test_the_four_digests_are_unchanged() -> None:
     ]
     assert made.schema_digest == "4a02a95c9073682c1ad840225cf85d093a6ae9c814306408f62d36ccf126b3e3"
     assert made.schema_digest == cser_digest(made.schema)
+    assert made.schema_text == canonical(made.schema)
     assert made.digest == "f9d4194ac249f4395ef82beba1b29bcd432bfca01292930b762d57ceea045c16"
     assert made.digest == cser_digest(
         {
@@ -101,6 +102,12 @@ def test_a_text_that_can_be_written_in_two_ways_has_one_digest_or_is_refused() -
     assert (
         read_manifest(one(semantics_frozen={"n": 1.0})).digest == read_manifest(one(semantics_frozen={"n": 1})).digest
     )
+
+
+def test_a_word_of_a_manifest_is_as_long_as_its_limit() -> None:
+    read_manifest(one(governing_authority_ref="a" * WORD_CHARACTERS_MAX))
+    with pytest.raises(SpecInvalidError):
+        read_manifest(one(governing_authority_ref="a" * (WORD_CHARACTERS_MAX + 1)))
 
 
 @pytest.mark.req("L-16")

@@ -81,6 +81,8 @@ ON_POSTGRES = frozenset({"engine/committer.py", "engine/isolation.py"})
 _PRINTABLE = "equal: the character at the bound can be printed"
 _REMEMBERED = "how much is remembered; the answers are the same"
 _WORDS = "the words of a message; tests compare codes and fields"
+_TRUTH = "equal: only whether it is true counts"
+_SLOWER = "equal: the other writer, which is slower, writes the same text"
 _LOST = "equal: no loss and one loss are both below LOSSES_EXCUSED"
 REASONS: dict[str, str] = {
     "core/decide.py step_of: `invariant(len(steps) == 1, f'a move with {len(steps)} steps of {machine}')` removed": (
@@ -89,6 +91,7 @@ REASONS: dict[str, str] = {
     "core/decide.py decide: `type(command) not in _GUARDS` becomes `type(command) in _GUARDS`": (
         "equal here: it says when a module is imported, and the tests have imported it"
     ),
+    "core/decide.py guards: `return guard` becomes `return None`": "equal: no caller uses the names of the guards",
     "core/machine.py Machine.__repr__: `return f'Machine({self.name!r})'` becomes `return None`": "for debugging only",
     "core/records.py Attempt.__init__: `0` becomes `1`": _LOST,
     "core/rulings.py _expire: `0` becomes `1`": _LOST,
@@ -107,12 +110,22 @@ REASONS: dict[str, str] = {
     "core/redaction.py _Printable.__missing__: `len(self) < _KNOWN_MAX` becomes `len(self) <= _KNOWN_MAX`": _REMEMBERED,
     "core/redaction.py _beginning: `0` becomes `1`": "equal: a space at the start is not in the second half",
     "core/protocol.py ranked: `0` becomes `1`": "equal: among words the number is the same for all",
+    "core/digest.py canonical: `text.isascii() or unicodedata.is_normalized('NFC', text)` with and": _SLOWER,
+    "core/digest.py refuse_foreign: `return False` becomes `return None`": _TRUTH,
+    "core/digest.py refuse_foreign: `False` becomes `True`": _SLOWER,
+    "core/digest.py refuse_foreign: `kind is str or (kind is int and -_SMALL < item < _SMALL)` with and": _SLOWER,
+    "core/digest.py _written_differently: `return False` becomes `return None`": _TRUTH,
+    "core/digest.py _written_differently: `False` becomes `True`": _SLOWER,
+    "core/exact_json.py _shortest: `abs(number) < 2 ** 53` becomes `abs(number) <= 2 ** 53`": (
+        "equal: the number at the bound is written alike by both"
+    ),
+    "core/selection.py _in_range: `return False` becomes `return None`": _TRUTH,
     "core/arguments.py refuse: `value is None` becomes `value is not None`": _WORDS,
     "core/arguments.py refuse: `isinstance(value, str | int | float | datetime) and (not isinstance(value, bool))`"
     " with or": _WORDS,
     "core/arguments.py refuse: `kind += ' with a value that cannot be used'` removed": _WORDS,
     "core/arguments.py refuse: `not isinstance(value, bool)` without not": _WORDS,
-    "core/arguments.py _is_function: `return False` becomes `return None`": "equal: only whether it is true counts",
+    "core/arguments.py _is_function: `return False` becomes `return None`": _TRUTH,
     "core/vocabulary.py shown: `80` becomes `81`": "how much of a text a message shows",
     "core/vocabulary.py shown: `return repr(value)[:80] if isinstance(value, str) else type(value).__name__` becomes"
     " `return None`": "the words of a message; tests compare codes",
@@ -126,5 +139,5 @@ REASONS: dict[str, str] = {
         " two lines, as the queue is emptied beside it"
     ),
     "engine/committer.py Committer._write: `True` becomes `False`": "equal: a set has an outcome for each of its tasks",
-    "engine/isolation.py ran_in_two: `return False` becomes `return None`": "equal: only whether it is true counts",
+    "engine/isolation.py ran_in_two: `return False` becomes `return None`": _TRUTH,
 }
