@@ -93,5 +93,9 @@ def test_a_long_payload_is_read_when_it_is_used_and_can_be_let_go() -> None:
     assert (claimed.payload, claimed.payload, asked) == ("{}", "{}", [True])
     claimed.forget_payload()
     assert (claimed.job.payload, claimed.payload, asked) == (None, "{}", [True, False, True])
+    other = Attempt.claimed((1, "noop", "1.0.0", "{}", None), lease, make)
+    assert (other.execution, other.job.payload, asked[3:]) == (whole.execution, None, [False])  # and no payload is read
+    with pytest.raises(AttributeError):
+        _ = other.no_such_field
     whole.forget_payload()  # it was claimed with its payload, and keeps it
     assert whole.payload == "{}"
