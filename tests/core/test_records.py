@@ -64,6 +64,10 @@ def test_used_attempts_and_attempts_left(
     assert (record.spent, record.may_retry, record.may_replay) == (spent, may_retry, may_replay)
 
 
+def test_a_job_without_its_payload_is_slimmed() -> None:
+    assert (job().slimmed, job(payload=None).slimmed) == (False, True)
+
+
 def test_equal_attempts_have_equal_hashes_and_attempts_of_other_jobs_differ() -> None:
     one, same = attempt(ExecutionStatus.LEASED), attempt(ExecutionStatus.LEASED)
     other = attempt(ExecutionStatus.LEASED, job_id=2)
