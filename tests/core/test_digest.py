@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
+from datetime import UTC, datetime
+from decimal import Decimal
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -18,11 +20,13 @@ from hypothesis import strategies as st
 from holdfast.core.digest import (
     DEPTH_MAX,
     INTEGER_BITS_MAX,
+    SHORT,
     canonical,
     cser_digest,
     digest,
     is_storable,
     payload_text,
+    read_back,
     sha256,
 )
 from holdfast.core.errors import InputError, PayloadNotJsonError, PayloadTooDeepError, PayloadTooLargeError
@@ -337,6 +341,84 @@ def test_canonical_text_has_no_white_space_but_in_strings(value: Any) -> None:
 @given(st.integers(-(2**53) + 1, 2**53 - 1))
 def test_a_whole_number_has_one_text_whatever_its_type(number: int) -> None:
     assert canonical(number) == canonical(float(number)) == str(number)
+
+
+READ_BACK: list[tuple[Any, str | None]] = [
+    ({}, "{}"),
+    ({"b": [1, None, True], "a": {"x": "y"}}, '{"a":{"x":"y"},"b":[1,null,true]}'),
+    ({"a": 2.5, "b": -0.1}, '{"a":2.5,"b":-0.1}'),
+    ({"a": "é"}, '{"a":"é"}'),
+    # what an encoder turns into JSON
+    ({"a": (1, (2,))}, '{"a":[1,[2]]}'),
+    ({"at": datetime(2031, 2, 3, tzinfo=UTC)}, '{"at":"2031-02-03T00:00:00Z"}'),
+    ({"a": Decimal("1.50")}, '{"a":"1.50"}'),
+    ({"a": {3}}, '{"a":[3]}'),
+    ({"a": b"x"}, '{"a":"eA=="}'),
+    # what takes a closer look
+    ({"a": 1.0}, None),
+    ({"a": -0.0}, None),
+    ({"a": 1e22}, None),
+    ({"a": 1e-7}, None),
+    ({"a": math.nan}, None),
+    ({"a": None, "b": math.inf}, None),
+    ({"a": (1, 2.0)}, None),
+    ({"a": None, "b": (1,)}, None),
+    ({1: "a"}, None),
+    ({1: "a", "1": "b"}, None),
+    ({"a": 2**INTEGER_BITS_MAX}, None),
+    ({"a": 2**64}, '{"a":18446744073709551616}'),
+    ({"e\u0301": 1}, None),
+    ({"a": "\ud800"}, None),
+    ({"a": object()}, None),
+    ([], None),
+    ("a", None),
+    (None, None),
+]
+
+
+@pytest.mark.req("L-17")
+@pytest.mark.parametrize("value, text", READ_BACK, ids=[ascii(value)[:40] for value, _ in READ_BACK])
+def test_an_object_that_an_encoder_writes_exactly_is_read_back(value: Any, text: str | None) -> None:
+    found = read_back(value)
+    assert found == (None if text is None else (text, json.loads(text)))
+    assert found is None or canonical(found[1]) == text
+
+
+@pytest.mark.req("L-17")
+@pytest.mark.parametrize("value, text", READ_BACK, ids=[ascii(value)[:40] for value, _ in READ_BACK])
+def test_a_long_object_is_read_back_as_a_short_one_is(value: Any, text: str | None) -> None:
+    longer = {**value, "z": "z" * SHORT} if isinstance(value, dict) else [value, "z" * SHORT]
+    found, read = read_back(longer), {**json.loads(text or "{}"), "z": "z" * SHORT}
+    if text is None or text != canonical(json.loads(text)) or read != longer:
+        assert found in (
+            None,
+            (canonical(read), read),
+        )
+        assert found is None or text is not None
+    elif value != {"a": 2**64}:
+        assert found == (canonical(read), read)
+
+
+@pytest.mark.req("L-17")
+@given(_objects(VALUES), st.sampled_from(["", "z" * SHORT]))
+def test_what_is_read_back_is_the_value_with_its_canonical_text(value: Any, more: str) -> None:
+    longer = {**value, "z": more}
+    assert read_back(longer) in (None, (canonical(longer), longer))
+
+
+def test_an_object_is_read_back_up_to_the_bound_of_nesting() -> None:
+    def nested(levels: int, inner: Any) -> Any:
+        return {"": inner} if levels == 1 else {"": nested(levels - 1, inner)}
+
+    for more in ("", "z" * SHORT):
+        for levels, inner in ((DEPTH_MAX, 1), (DEPTH_MAX - 1, [1])):
+            value = {**nested(levels, inner), "z": more}
+            assert read_back(value) == (canonical(value), value)
+        for levels, inner in ((DEPTH_MAX + 1, 1), (DEPTH_MAX, [])):
+            assert read_back({**nested(levels, inner), "z": more}) is None
+    endless: dict[str, Any] = {}
+    endless["a"] = endless
+    assert read_back(endless) is None
 
 
 @given(VALUES)

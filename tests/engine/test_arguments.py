@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -14,7 +16,7 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import Ledger
+from holdfast import Call, Ledger, Receipt
 from holdfast.core.errors import ArgumentsError, HoldfastError, PayloadNotJsonError, PayloadTooDeepError
 from holdfast.core.machines import JobState
 from holdfast.testing import drain
@@ -252,3 +254,55 @@ def test_a_stored_payload_that_no_longer_fits_is_quarantined_not_retried(
         job = later.job(receipt.job_id)
     assert (job.state, job.quarantine_code, job.attempts) == (JobState.QUARANTINED, "arguments_invalid", 1)
     assert job.last_error_message == "ArgumentsError: take: Object missing required field `height`"
+
+
+@pytest.mark.parametrize("given", ["one", "many", "named", "mapping"])
+def test_arguments_are_checked_however_a_call_is_given(ledger: Ledger, given: str) -> None:
+    """A Call that the application made itself has arguments that no handler has seen yet."""
+
+    @ledger.operation("crop")
+    def crop(run: Execution, width: Width, when: datetime | None = None) -> None: ...
+
+    def submit(payload: dict[str, Any]) -> Receipt[Any]:
+        if given == "one":
+            return ledger.submit(Call(operation="crop", payload=payload))
+        if given == "named":
+            return ledger.submit("crop", payload)
+        of_many: Any = (
+            {"operation": "crop", "payload": payload} if given == "mapping" else Call(operation="crop", payload=payload)
+        )
+        return ledger.submit_many([of_many])[0]
+
+    for wrong in ({"width": 0}, {"width": 1, "by": 2}, {"width": 1.0, "when": "soon"}):
+        with pytest.raises(ArgumentsError):
+            submit(wrong)
+    if given in ("one", "many"):  # what a Call holds is JSON
+        with pytest.raises(PayloadNotJsonError):
+            submit({"width": 1, "when": WHEN})
+    when: Any = WHEN if given in ("named", "mapping") else "2031-02-03T04:05:06Z"
+    assert ledger.job(submit({"width": 1, "when": when}).job_id).payload == '{"when":"2031-02-03T04:05:06Z","width":1}'
+
+
+@pytest.mark.parametrize("price, text", [(1.5, "1.5"), (2.0, "2")])
+def test_what_a_caller_changes_after_a_submit_in_an_event_loop_is_not_stored(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, price: float, text: str
+) -> None:
+    """Another thread makes the text of the arguments, perhaps after the caller's task has gone on."""
+
+    @ledger.operation("keep")
+    def keep(run: Execution, lines: list[dict[str, float]]) -> None: ...
+
+    ledger.counts()
+    opened, changed = ledger._open(), threading.Event()
+    prepared = opened.prepared
+    monkeypatch.setattr(opened, "prepared", lambda calls: changed.wait(20) and prepared(calls))
+
+    async def submitted() -> int:
+        lines = [{"price": price}]
+        submit = asyncio.ensure_future(ledger.submit_async("keep", {"lines": lines}))
+        await asyncio.sleep(0)
+        lines[0]["price"] = 99.5
+        changed.set()
+        return (await submit).job_id
+
+    assert ledger.job(asyncio.run(submitted())).payload == f'{{"lines":[{{"price":{text}}}]}}'

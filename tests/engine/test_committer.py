@@ -220,7 +220,7 @@ def test_a_hundred_threads_with_one_key_get_one_job(watched: Watched) -> None:
 def test_endings_submits_calls_and_the_next_claim_are_one_transaction(watched: Watched) -> None:
     watched.ledger.submit_many([NOOP] * 5)
     ended = [EndTask(attempt, Complete(attempt.execution.lease_token, "1")) for attempt in watched.claim(3)]
-    submitted = SubmitTask([NOOP.submission(watched.ledger.operations.get("noop").declared)])  # type: ignore[union-attr]
+    submitted = SubmitTask([NOOP.submission(watched.ledger.operations.get("noop").declared, "{}")])  # type: ignore[union-attr]
     called = CallTask(lambda transaction: transaction.queues.paused())
     claimed = ClaimTask(Lease(owner=OWNER, seconds=60, n=10))
     watched.commits = 0

@@ -92,9 +92,7 @@ def decide(record: object, command: object, now: datetime) -> Answer:
     return _GUARDS[type(command)](record, command, now)
 
 
-def guards(
-    command: type[_C],
-) -> Callable[[Callable[[_R, _C, datetime], Answer]], Callable[[_R, _C, datetime], Answer]]:
+def guards(command: type[_C]) -> Callable[[Callable[[_R, _C, datetime], Answer]], Callable[[_R, _C, datetime], Answer]]:
     """Register the decorated function as the guard of a command."""
 
     def register(guard: Callable[[_R, _C, datetime], Answer]) -> Callable[[_R, _C, datetime], Answer]:

@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import PayloadNotJsonError, PayloadTooDeepError, PayloadTooLargeError
+from holdfast.core.errors import InputError, PayloadNotJsonError, PayloadTooDeepError
 
 DEPTH_MAX = 64
 PAYLOAD_BYTES_MAX = 1 << 20
 INTEGER_BITS_MAX = 1024  # more than any float, and few enough that parsing the digits is fast
 
+SHORT, LISTS = 308, 5  # bytes of a text that has no integer beyond the limit, and with so few lists not too many levels
 _SMALL = 1 << 63  # integers below it are written alike by every encoder
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
@@ -42,6 +43,33 @@ def canonical(value: Json) -> str:
     return text
 
 
+def read_back(value: Json) -> tuple[str, Json] | None:
+    """Return the canonical text of an object, with what is read back from it; None if that takes a closer look.
+
+    What an encoder makes of times, tuples and the like is JSON; but NaN becomes null, and equal keys stay two. A short
+    text is decoded to compare it; of a long one its values are looked at, which are few beside its bytes.
+    """
+    try:
+        encoded = _ENCODER.encode(value)
+        if len(encoded) > SHORT:
+            copy = msgspec.to_builtins(value, str_keys=True)
+            odd = refuse_foreign(copy)
+            encoded = encoded if copy == value else _ENCODER.encode(copy)
+        else:
+            copy = _DECODER.decode(encoded)
+            odd = copy != value and (b"null" in encoded or _ENCODER.encode(copy) != encoded)
+            odd = odd or encoded.count(b"[") > LISTS
+        text = encoded.decode()
+    except (TypeError, ValueError, OverflowError, RecursionError, InputError):
+        return None
+    plain = not odd and type(copy) is dict and (text.isascii() or unicodedata.is_normalized("NFC", text))
+    return (text, copy) if plain else None
+
+
+# A float that has more than one text becomes NaN, which is equal to nothing.
+_DECODER = msgspec.json.Decoder(float_hook=lambda text: math.nan if _written_differently(float(text)) else float(text))
+
+
 def is_storable(text: str) -> bool:
     """Return whether both databases can store a text: it has no zero character and no half of a surrogate pair."""
     if text.isascii():
@@ -54,9 +82,15 @@ def is_storable(text: str) -> bool:
 
 def payload_text(value: Json, *, size_max: int = PAYLOAD_BYTES_MAX) -> str:
     """Return the canonical text of a payload; raise PayloadTooLargeError or PayloadTooDeepError above the limits."""
-    text = canonical(value)
+    return within(canonical(value), size_max)
+
+
+def within(text: str, size_max: int) -> str:
+    """Return a text of no more than so many bytes; raise PayloadTooLargeError for a longer one."""
     size = len(text) if text.isascii() else len(text.encode())
     if size > size_max:
+        from holdfast.core.json_input import too_large  # noqa: PLC0415 - it is refused
+
         raise too_large(size, size_max)
     return text
 
@@ -74,13 +108,6 @@ def digest(value: Json) -> str:
 def cser_digest(fields: dict[str, Json]) -> str:
     """Return the `cser-v1` digest of an object: its canonical text with `"cser":"v1"` among its fields."""
     return digest({**fields, "cser": "v1"})
-
-
-def too_large(size: int, size_max: int) -> PayloadTooLargeError:
-    """Return the error for a payload above the limit."""
-    return PayloadTooLargeError(
-        f"the payload has {size} bytes; the limit is {size_max}", context={"bytes": size, "limit": size_max}
-    )
 
 
 def refuse_foreign(value: Json, depth_left: int = DEPTH_MAX) -> bool:

@@ -5,8 +5,8 @@ Invariants: what is returned can be written again exactly; anything else is refu
 
 import json
 
-from holdfast.core.digest import DEPTH_MAX, PAYLOAD_BYTES_MAX, Json, refuse_foreign, too_large
-from holdfast.core.errors import PayloadNotJsonError, PayloadTooDeepError
+from holdfast.core.digest import DEPTH_MAX, PAYLOAD_BYTES_MAX, Json, refuse_foreign
+from holdfast.core.errors import PayloadNotJsonError, PayloadTooDeepError, PayloadTooLargeError
 
 
 def loads(text: str | bytes, *, size_max: int = PAYLOAD_BYTES_MAX) -> Json:
@@ -24,6 +24,13 @@ def loads(text: str | bytes, *, size_max: int = PAYLOAD_BYTES_MAX) -> Json:
         raise PayloadNotJsonError(msg) from None
     refuse_foreign(value)
     return value
+
+
+def too_large(size: int, size_max: int) -> PayloadTooLargeError:
+    """Return the error for a payload above the limit."""
+    return PayloadTooLargeError(
+        f"the payload has {size} bytes; the limit is {size_max}", context={"bytes": size, "limit": size_max}
+    )
 
 
 def _refuse_constant(name: str) -> Json:

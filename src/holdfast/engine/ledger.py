@@ -115,7 +115,7 @@ class Ledger:
 
         Settings: see `CallSettings`.
         """
-        made = call_of(call, payload, self.known, **settings)
+        made = call_of(call, payload, **settings)
         opened = self._open()
         if connection is None:
             [admission] = opened.submit([made])
@@ -138,7 +138,7 @@ class Ledger:
         With `connection`, psycopg's AsyncConnection or SQLAlchemy's AsyncSession, durable when the caller commits.
         A submit whose task is cancelled is recorded or not; submit it again under the same key to find out.
         """
-        made = call_of(call, payload, self.known, **settings)
+        made = call_of(call, payload, **settings)
         from holdfast.engine import waiting  # noqa: PLC0415 - only in an event loop
 
         opened = await waiting.to_thread(self._open) if self._opened is None else self._open()
@@ -147,7 +147,7 @@ class Ledger:
     @guarded
     def submit_many(self, calls: Sequence[Call[R] | Mapping[str, Any]]) -> list[Receipt[R]]:
         """Record many calls, all or none, in one transaction."""
-        made = [call_from(call, self.known) for call in calls]
+        made = [call_from(call) for call in calls]
         return [self._receipt(admission) for admission in self._open().submit(made)]
 
     def batch(self, calls: Sequence[Any], then: Call[Any] | None = None, **settings: Unpack[BatchSettings]) -> Batch:

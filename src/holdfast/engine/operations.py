@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Unpack, get_type_hi
 
 import msgspec
 
-from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json, payload_text
+from holdfast.core.digest import Json, payload_text, read_back, within
 from holdfast.core.errors import ArgumentsError, InputError
 from holdfast.core.guarded import guarded
 from holdfast.core.protocol import chosen, newest, ranked
@@ -36,6 +36,10 @@ FOUND_MAX = 1000
 _PLAIN = (None,) * 6
 _decode = msgspec.json.Decoder().decode
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
+
+
+class Given(dict[str, Any]):
+    """Arguments as a caller gave them: times, tuples and the like are made JSON. Those of a Call are JSON already."""
 
 
 class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
@@ -63,9 +67,8 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
         """Return this call for a later time."""
         return msgspec.structs.replace(self, run_at=run_at)
 
-    @guarded
-    def submission(self, declared: Declared, *, size_max: int = PAYLOAD_BYTES_MAX) -> Submission:
-        """Return what the store takes: the payload as canonical text, the operation's defaults filled in."""
+    def submission(self, declared: Declared, text: str) -> Submission:
+        """Return what the store takes: the payload as canonical text, which is given, and the operation's defaults."""
         if self.version is not None and ranked(self.version) is None:
             raise ArgumentsError(f"{self.version!r} is not a SemVer version, such as 1.0.0")
         flow = None
@@ -77,7 +80,7 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
         return Submission(
             operation=self.operation,
             operation_version=self.version or declared.version,
-            payload=payload_text(self.payload, size_max=size_max),
+            payload=text,
             client=self.client,
             key=self.key,
             queue=declared.queue if self.queue is None else self.queue,
@@ -176,17 +179,24 @@ class Operation(Generic[P, R_co]):
     @guarded
     def checked(self, arguments: object) -> dict[str, Json]:
         """Return arguments as the JSON object that is stored, or raise ArgumentsError."""
+        return self._read(arguments)[1]
+
+    def stored(self, arguments: object, size_max: int) -> str:
+        """Return the canonical text of arguments, or raise ArgumentsError, or an error of `payload_text`."""
+        text, payload = self._read(arguments)
+        if type(arguments) is not Given and (text is None or payload != arguments):
+            return payload_text(arguments, size_max=size_max)
+        return payload_text(payload, size_max=size_max) if text is None else within(text, size_max)
+
+    def _read(self, arguments: object) -> tuple[str | None, dict[str, Json]]:
+        """Return arguments as a JSON object, with its text if that is known."""
         try:
-            payload = msgspec.to_builtins(arguments, enc_hook=_encoded, str_keys=True)
-            if type(payload) is dict and _has_tuple(payload):
-                payload = _as_json(payload)
+            text, payload = read_back(arguments) or _json_object(arguments)
             if self._keywords is None:
                 msgspec.convert(payload, self._arguments, dec_hook=_decoded)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             raise ArgumentsError(f"{self.name}: {error}", context={"operation": self.name}) from None
-        if not isinstance(payload, dict):
-            raise ArgumentsError(f"{self.name}: the payload must be a JSON object with the handler's arguments")
-        return payload
+        return text, payload
 
     @guarded
     def arguments(self, payload: str) -> dict[str, Any]:
@@ -277,15 +287,12 @@ def _arguments_type(name: str, fn: Callable[..., Any], signature: inspect.Signat
     for parameter in parameters[1:]:
         if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
             raise InputError(f"{name}: a parameter cannot be given by name", context={"parameter": parameter.name})
-    fields: list[Any] = []
-    for parameter in parameters[1:]:
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            continue
-        kind = _kind(fn, parameter)
-        if parameter.default is inspect.Parameter.empty:
-            fields.append((parameter.name, kind))
-        else:
-            fields.append((parameter.name, kind, msgspec.field(default_factory=_always(parameter.default))))
+    fields: list[Any] = [
+        (each.name, _kind(fn, each))
+        + (() if each.default is each.empty else (msgspec.field(default_factory=_always(each.default)),))
+        for each in parameters[1:]
+        if each.kind is not each.VAR_KEYWORD
+    ]
     return msgspec.defstruct(f"{name} arguments", fields, kw_only=True, forbid_unknown_fields=True)
 
 
@@ -305,26 +312,10 @@ def _always(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
-def _has_tuple(value: Any) -> bool:
-    """Return whether a dict or list of builtins contains a tuple, at any depth."""
-    for item in value.values() if type(value) is dict else value:
-        kind = type(item)
-        if kind is tuple or ((kind is dict or kind is list) and _has_tuple(item)):
-            return True
-    return False
+def _json_object(arguments: object) -> tuple[None, dict[str, Json]]:
+    from holdfast.engine.as_json import json_object  # noqa: PLC0415 - most arguments are plain
 
-
-def _as_json(value: Any) -> Any:
-    """Return builtins with lists where msgspec leaves tuples: JSON has only the one."""
-    if isinstance(value, dict):
-        return {name: _as_json(item) for name, item in value.items()}
-    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _encoded(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__name__} cannot be stored as JSON")
+    return None, json_object(arguments)
 
 
 def _decoded(kind: type, value: Any) -> Any:

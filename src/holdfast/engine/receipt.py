@@ -26,14 +26,18 @@ def ended(state: JobState | None, *, until_failed: bool) -> bool:
 class Receipt(Generic[R_co]):
     """A job as it was when this receipt was made; typed by what the handler of its operation returns."""
 
+    state = JobState.PENDING
+    error_code: str | None = None
+    result_expired = False
+    _result: str | None = None
+
     def __init__(self, ledger: Ledger, job_id: int, *, is_new: bool, job: Job | None = None) -> None:
         self._ledger = ledger
         self.job_id = job_id
         self.is_new = is_new
-        self.state = JobState.PENDING if job is None else job.state
-        self.error_code = None if job is None else job.last_error_code
-        self.result_expired = job is not None and job.slimmed
-        self._result = None if job is None else job.result
+        if job is not None:
+            self.state, self.error_code, self._result = job.state, job.last_error_code, job.result
+            self.result_expired = job.slimmed
 
     def __repr__(self) -> str:
         return f"Receipt(job_id={self.job_id}, is_new={self.is_new}, state={self.state.value!r})"

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.digest import Json
+from holdfast.core.digest import Json, payload_text
 from holdfast.core.errors import ArgumentsError, RefusedError
 from holdfast.core.guarded import guarded
-from holdfast.engine.operations import Call, Operation, Operations
+from holdfast.engine.operations import Call, Given, Operation, Operations
 from holdfast.store import Declared, Store, Submission
 from holdfast.store.requests import ENGINE
 
@@ -71,37 +71,47 @@ class KnownOperations:
 
 
 @guarded
-def call_of(call: Call | str, payload: Mapping[str, Json] | None, known: KnownOperations, **settings: Any) -> Call:
-    """Return a call, by its operation's name or with more settings; its arguments are checked if a handler is here."""
+def call_of(call: Call | str, payload: Mapping[str, Json] | None, **settings: Any) -> Call:
+    """Return a call, by its operation's name or with more settings."""
     given = {name: value for name, value in settings.items() if value is not None}
-    if isinstance(call, Call):
-        if payload is not None:
-            raise ArgumentsError("a Call has its own payload; do not pass another")
-        return msgspec.structs.replace(call, **given)
-    _, checked = _checked(call, given.get("version"), dict(payload or {}), known, ())
-    return Call(operation=call, payload=checked, **given)
+    if not isinstance(call, Call):
+        return Call(operation=call, payload=Given(payload or ()), **given)
+    if payload is not None:
+        raise ArgumentsError("a Call has its own payload; do not pass another")
+    return msgspec.structs.replace(call, **given)
 
 
 @guarded
-def call_from(call: Call | Mapping[str, Any], known: KnownOperations) -> Call:
+def call_from(call: Call | Mapping[str, Any]) -> Call:
     """Return a call that may be given as a mapping."""
     if isinstance(call, Call):
         return call
     if "operation" not in call or not call.keys() <= _FIELDS:
         raise ArgumentsError(f"a call as a mapping needs operation; its fields are {', '.join(sorted(_FIELDS))}")
+    if type(call["operation"]) is str and type(call.get("payload")) is dict and None not in call.values():
+        return Call(**{**call, "payload": Given(call["payload"])})
     rest = {name: value for name, value in call.items() if name not in ("operation", "payload")}
-    return call_of(call["operation"], call.get("payload"), known, **rest)
+    return call_of(call["operation"], call.get("payload"), **rest)
 
 
+@guarded
 def prepare(call: Call, known: KnownOperations, confirmed: Collection[object] = ()) -> Submission:
-    """Return what the store records for a call; `confirmed` are operations whose version the registry just gave."""
+    """Return what the store records for a call; `confirmed` are operations whose version the registry just gave.
+
+    Its arguments are checked here if a handler is here: when it was made, that was perhaps for another version.
+    """
     handler = known.handlers.found(call.operation, call.version)
-    if known.hinted(call.operation, call.version) not in (None, handler):
-        # The arguments were checked when the call was made, but perhaps for another version.
-        handler, payload = _checked(call.operation, None, call.payload, known, confirmed)
-        call = msgspec.structs.replace(call, payload=payload)
-    declared = known.declared(call.operation) if handler is None else handler.declared
-    return call.submission(declared, size_max=known.size_max)
+    hinted = known.hinted(call.operation, call.version)
+    if hinted is not None and hinted is not handler:
+        try:
+            return call.submission(hinted.declared, hinted.stored(call.payload, known.size_max))
+        except ArgumentsError:
+            if call.operation in confirmed:
+                raise
+            del known.in_force[call.operation]  # a hint may be old: the registry gives the version again
+    if handler is not None:
+        return call.submission(handler.declared, handler.stored(call.payload, known.size_max))
+    return call.submission(known.declared(call.operation), payload_text(dict(call.payload), size_max=known.size_max))
 
 
 def keyed(job_id: int, followups: Sequence[Submission]) -> list[Submission]:
@@ -111,19 +121,3 @@ def keyed(job_id: int, followups: Sequence[Submission]) -> list[Submission]:
         replace(one, by_engine=True, **({} if one.key else {"client": ENGINE, "key": f"{job_id}/{n}"}))
         for n, one in enumerate(followups, start=1)
     ]
-
-
-def _checked(
-    name: str, version: str | None, arguments: dict[str, Json], known: KnownOperations, confirmed: Collection[object]
-) -> tuple[Operation[Any, Any] | None, dict[str, Json]]:
-    """Return the handler that a call goes by, with the arguments as it takes them; or raise ArgumentsError."""
-    hinted = known.hinted(name, version)
-    if hinted is not None:
-        try:
-            return hinted, hinted.checked(arguments)
-        except ArgumentsError:
-            if name in confirmed:
-                raise
-            del known.in_force[name]  # a hint may be old: the registry gives the version again
-    handler = known.handlers.found(name, version)
-    return handler, handler.checked(arguments) if handler else arguments

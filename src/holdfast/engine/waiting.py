@@ -17,9 +17,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+import msgspec
+
+from holdfast.core.digest import read_back
 from holdfast.core.errors import (
     ConnectionUnfitError,
     HoldfastError,
@@ -96,6 +100,8 @@ async def submit_async(opened: OpenedLedger, call: Call[Any], connection: Any = 
         return await with_plain_connection(
             connection, lambda plain: _submitted_in(opened, call, plain), opened.store.translate
         )
+    plain = read_back(call.payload)  # another thread writes it: what the caller changes meanwhile is not stored
+    call = msgspec.structs.replace(call, payload=plain[1] if plain else deepcopy(call.payload))
     with opened.lock:
         submitter = opened.attendants.setdefault(Submitter.name, Submitter(opened))
     return await _answer(submitter.add, Submit(call))

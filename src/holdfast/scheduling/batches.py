@@ -59,8 +59,8 @@ def submit_batch(
     if_unsuccessful: str | None,
 ) -> Batch:
     """Record calls, and the call that follows them, in one transaction; see `Ledger.batch`."""
-    made = [call_from(call, ledger.known) for call in calls]
-    following = None if then is None else call_from(then, ledger.known)
+    made = [call_from(call) for call in calls]
+    following = None if then is None else call_from(then)
     policy = policy_of(if_unsuccessful)
     _require_fit(made, following, name)
 

@@ -43,8 +43,7 @@ def connect(url: str, clock: Clock | None = None, *, schema: str = "public", cre
         from holdfast.store.postgres.store import PostgresStore  # noqa: PLC0415 - psycopg is an extra
     except ImportError:
         raise StoreError(
-            "PostgreSQL support is not installed",
-            next_step="Install it with: pip install 'holdfast[postgres]'",
+            "PostgreSQL support is not installed", next_step="Install it with: pip install 'holdfast[postgres]'"
         ) from None
     return PostgresStore(url, clock, schema=schema)
 
@@ -55,26 +54,18 @@ def open_store(url: str, clock: Clock | None = None, *, schema: str = "public") 
 
 
 def create_store(
-    url: str,
-    clock: Clock | None = None,
-    *,
-    schema: str = "public",
-    environment: str = "dev",
-    governed: bool = False,
+    url: str, clock: Clock | None = None, *, schema: str = "public", environment: str = "dev", governed: bool = False
 ) -> Store[Any]:
     """Return the store of a ledger; create the ledger if the database is empty, else verify it without changes."""
-    store = connect(url, clock, schema=schema, create=True)
-    try:
-        if is_empty(store):
-            migrate(store, environment=environment, governed=governed, only_empty=True)
-    except BaseException:
-        store.close()
-        raise
-    return _verified(store)
+    created = connect(url, clock, schema=schema, create=True)
+    return _verified(created, environment=environment, governed=governed)
 
 
-def _verified(store: Store[Any]) -> Store[Any]:
+def _verified(store: Store[Any], **new: Any) -> Store[Any]:
+    """Return a store whose ledger was verified; `new` are the settings of one that may be created first."""
     try:
+        if new and is_empty(store):
+            migrate(store, only_empty=True, **new)
         verify(store)
     except BaseException:
         store.close()

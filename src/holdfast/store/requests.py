@@ -6,6 +6,7 @@ databases can store any Submission unchanged; only the engine submits under the 
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 INTEGER_MAX = (1 << 31) - 1
 ENGINE = "holdfast"  # the client name of follow-ups; their keys contain the id of the job that staged them
 WORD_BYTES_MAX = 1024  # a client and a key must fit into one index entry of PostgreSQL
-_YEARS = 1, 9999  # at the ends of the calendar a time may have no UTC
 
 Params = Mapping[str, object] | Sequence[object]
 
@@ -51,8 +51,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     run_at: datetime | None = None
 
 
-class Submission(Shared, frozen=True, kw_only=True):
-    """A call to record as a job; the payload is canonical JSON text."""
+class Submission(Shared, frozen=True, kw_only=True, gc=False):
+    """A call to record as a job; the payload is canonical JSON text. It is in no cycle of references."""
 
     payload: str
     key: str | None = None
@@ -61,17 +61,11 @@ class Submission(Shared, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise InputError for a value that one of the databases could not store unchanged."""
-        parts = (self.operation, self.operation_version, self.client, "" if self.key is None else self.key, self.queue)
-        words = "".join(parts)
-        if (
-            set(map(type, parts)) != {str}
-            or not (is_storable(words) and len(words) * 4 <= WORD_BYTES_MAX and self.operation and self.queue)
-            or self.key == ""
-            or (self.client == ENGINE and not self.by_engine)
-            or not (type(self.priority) is int and -INTEGER_MAX <= self.priority <= INTEGER_MAX)
-            or not (1 <= self.max_attempts <= INTEGER_MAX and 0 <= self.replay_attempts <= INTEGER_MAX)
-            or not (self.run_at is None or (self.run_at.tzinfo and _YEARS[0] < self.run_at.year < _YEARS[1]))
-        ):
+        key, at = self.key, self.run_at
+        length = _length(self.by_engine, *astuple(self)[:_COUNTS])
+        fits = length and (key is None or (type(key) is str and key and is_storable(key)))
+        fits = fits and (length + len(key or "")) * 4 <= WORD_BYTES_MAX
+        if not fits or not (at is None or (at.tzinfo and 1 < at.year < 9999)):
             from holdfast.store.unfit import refuse_unfit_submission  # noqa: PLC0415 - few need a closer look
 
             refuse_unfit_submission(self)
@@ -94,6 +88,18 @@ class Submission(Shared, frozen=True, kw_only=True):
 
 
 _SHARED = len(Shared.__struct_fields__)
+_COUNTS = Shared.__struct_fields__.index("replaces")  # where the fields that `_length` judges end
+
+
+@lru_cache(typed=True)
+def _length(by_engine: object, operation: str, client: str, version: str, queue: str, *numbers: int) -> int:
+    """Return how long the words are that a batch of submissions shares, or 0 if these cannot be stored."""
+    parts = operation, client, version, queue
+    priority, attempts, replays = numbers
+    fits = set(map(type, parts)) == {str} and operation and queue and (client != ENGINE or by_engine)
+    fits = fits and type(priority) is int and -INTEGER_MAX <= priority <= INTEGER_MAX
+    fits = fits and 1 <= attempts <= INTEGER_MAX and 0 <= replays <= INTEGER_MAX
+    return len(words) if fits and is_storable(words := "".join(parts)) else 0
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -107,7 +113,7 @@ class Declared(msgspec.Struct, frozen=True):
     flow: dict[str, Any] | None = None  # how its jobs are unique, and their deadline
 
 
-class Admission(msgspec.Struct, frozen=True):
+class Admission(msgspec.Struct, frozen=True, gc=False):
     """The result of a submission: the id of its job, and whether the job is new."""
 
     job_id: int

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.guarded import guarded
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call, Operation
 from holdfast.engine.submit import call_from, call_of
@@ -44,9 +45,9 @@ class TracedCall(Call[Any], frozen=True, kw_only=True):
 
     trace: Trace
 
-    def submission(self, declared: Declared, **settings: Any) -> Submission:
+    def submission(self, declared: Declared, text: str) -> Submission:
         """Return what the store takes, with the trace."""
-        made = super().submission(declared, **settings)
+        made = super().submission(declared, text)
         return TracedSubmission(
             **{name: getattr(made, name) for name in Submission.__struct_fields__}, trace=self.trace
         )
@@ -89,7 +90,7 @@ class _Tracing:
         **settings: Any,
     ) -> Receipt[Any]:
         """Submit inside a span."""
-        made = call_of(call, payload, self._ledger.known, **settings)
+        made = call_of(call, payload, **settings)
         with self._sending([made]) as span:
             receipt = plain(self._stamped(made), connection=connection)
             span.set("messaging.message.id", str(receipt.job_id))
@@ -105,17 +106,18 @@ class _Tracing:
         **settings: Any,
     ) -> Receipt[Any]:
         """Submit inside a span, without blocking the event loop."""
-        made = call_of(call, payload, self._ledger.known, **settings)
+        made = call_of(call, payload, **settings)
         with self._sending([made]) as span:
             receipt: Receipt[Any] = await plain(self._stamped(made), connection=connection)
             span.set("messaging.message.id", str(receipt.job_id))
             return receipt
 
+    @guarded
     def submit_many(
         self, plain: Callable[..., list[Receipt[Any]]], calls: Sequence[Call[Any] | Mapping[str, Any]]
     ) -> list[Receipt[Any]]:
         """Submit many calls inside one span."""
-        made = [call_from(call, self._ledger.known) for call in calls]
+        made = [call_from(call) for call in calls]
         with self._sending(made) as span:
             span.set("messaging.batch.message_count", str(len(made)))
             return plain([self._stamped(call) for call in made])

@@ -71,21 +71,21 @@ class JobWrites(JobReads, WritingVerbs):
             return [self._submit_one(submissions[0], self._signature(actor, reason))]
         digests = [submission.digest for submission in submissions]
         first: dict[tuple[str, str], int] = {}
+        keyless = []
         for index, submission in enumerate(submissions):
-            if submission.key is not None:
-                earlier = first.setdefault((submission.client, submission.key), index)
-                if digests[index] != digests[earlier]:
-                    raise key_conflict(submission)
-        keyless = [index for index, submission in enumerate(submissions) if submission.key is None]
+            if submission.key is None:
+                keyless.append(index)
+            elif digests[index] != digests[first.setdefault((submission.client, submission.key), index)]:
+                raise key_conflict(submission)
         # All writers insert in the same order, so that two batches with common keys cannot deadlock.
         to_insert = [index for _, index in sorted(first.items())] + keyless
         # Only one transaction writes at a time on SQLite, so the ids after the last one are free.
         after = self._run("last_call")[0][0] if self._store.one_writer else 0
         born = {**_BORN, **self._signature(actor, reason)}
-        batch = batch_of([(submissions[index], digests[index]) for index in to_insert])
+        batch = batch_of((submissions[index], digests[index]) for index in to_insert)
         rows = self._run("insert_jobs", after=after, **batch, **born)
         if rows:
-            self._session.queues_to_announce.update(submissions[index].queue for index in to_insert)
+            self._session.queues_to_announce.update({submissions[index].queue for index in to_insert})
         admitted = {to_insert[place]: Admission(job_id, is_new=True) for job_id, place in rows}
         rest = [index for index in to_insert if index not in admitted]
         found = self._left_out([(submissions[i], digests[i]) for i in rest], born) if rest else ()
@@ -110,7 +110,7 @@ class JobWrites(JobReads, WritingVerbs):
         return admissions(self, self._session, rest, born)
 
 
-def batch_of(submitted: Sequence[tuple[Submission, str]]) -> dict[str, object]:
+def batch_of(submitted: Iterable[tuple[Submission, str]]) -> dict[str, object]:
     """Return the rows of `insert_jobs` for submissions with their digests, and what these share."""
     shapes: Shapes = {}
     rows = [
