@@ -19,7 +19,7 @@ from holdfast.core.machines import JOB
 from holdfast.engine.upkeep.retention import GcReport, HeldBlock, Retention, extend_journal, gc
 from holdfast.store import open_store
 from holdfast.store.enforcement import Refusal
-from holdfast.store.migrations import verify
+from holdfast.store.migrations import Rules, verify
 from holdfast.store.postgres.partitions import Partition, partitions
 from holdfast.testing import VirtualClock, virtual_world
 from tests.enforcement.raw import Client, Hand
@@ -303,7 +303,7 @@ def test_an_opening_that_began_before_a_drop_sees_no_drift(
     with open_store(crossed.store.url) as opening, opening.reading() as reading:
         reading.execute("SELECT 1")  # from here on it sees the ledger as it is now
         assert collect(crossed, tmp_path).partitions == (P0,)
-        assert opening.enforcement_drift(reading.connection, 1) == []
+        assert opening.enforcement_drift(reading.connection, Rules(1, governed=False)) == []
 
 
 def test_gcs_at_once_drop_a_partition_once(

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from holdfast.store.migrations import Rules
 from holdfast.store.postgres.store import PostgresStore
 
 # Every change to one of these makes a new version of its row, with the id of the transaction that wrote it.
@@ -30,7 +31,7 @@ SELECT md5(string_agg(f, ',' ORDER BY f)) FROM (
 ) facts"""
 ALWAYS = ("tests/enforcement/", "tests/store/", "tests/engine/test_partitions.py")
 
-_without_differences: set[tuple[str, str, int]] = set()
+_without_differences: set[tuple[str, str, Rules]] = set()
 
 
 @contextmanager
@@ -41,12 +42,12 @@ def once(file: str) -> Iterator[None]:
         return
     compare = PostgresStore.enforcement_drift
 
-    def enforcement_drift(self: PostgresStore, connection: Any, epoch: int) -> list[str]:
+    def enforcement_drift(self: PostgresStore, connection: Any, rules: Rules) -> list[str]:
         [[fingerprint]] = connection.execute(FINGERPRINT, (self.schema,)).fetchall()
-        catalogue = fingerprint, self.schema, epoch
+        catalogue = fingerprint, self.schema, rules
         if catalogue in _without_differences:
             return []
-        found = compare(self, connection, epoch)
+        found = compare(self, connection, rules)
         if not found:
             _without_differences.add(catalogue)
         return found

@@ -18,6 +18,8 @@ from holdfast.core.protocol import Version, ranked
 
 OPERATIONS = "operations"
 """The collection of the operations that a governed ledger accepts."""
+BUILT_IN = "noop"
+"""The operation that every ledger has, whatever its registry says."""
 OPERATION = "operation"
 """The act type of the values in that collection."""
 

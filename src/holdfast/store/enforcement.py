@@ -38,6 +38,7 @@ class Refusal(StrEnum):
     DOOR_LEFT_OPEN = "HF011"
     SLIMMED = "HF012"
     WRONG_ROLE = "HF014"
+    NOT_IN_FORCE = "HF015"
 
     @property
     def meaning(self) -> str:
@@ -58,6 +59,7 @@ _MEANINGS = {
     Refusal.DOOR_LEFT_OPEN: "the maintenance door must be shut before the transaction ends or opens it again",
     Refusal.SLIMMED: "retention has deleted the payload, so the record cannot change its state",
     Refusal.WRONG_ROLE: "an approval by a database role must name the role of its session",
+    Refusal.NOT_IN_FORCE: "new work in a governed ledger needs a version of its operation that is in force",
 }
 
 

@@ -18,6 +18,7 @@ from holdfast.store.postgres import triggers as postgres
 from holdfast.store.postgres.functions import functions
 from holdfast.store.sqlite import triggers as sqlite
 from holdfast.store.sqlite.upkeep import digest_of_tables, expected_tables
+from holdfast.store.statements import GOVERNED
 
 HEAD = "-- Generated from core/machines.py and store/tables.py by `make golden`: do not edit.\n"
 EPOCH, SCHEMA = "{epoch}", "{schema}"
@@ -29,6 +30,7 @@ def texts() -> dict[Path, str]:
     on_sqlite = [
         f"-- digest of the tables: {digest_of_tables(expected_tables())}\n",
         *(f"-- trigger: {name}\n{text};\n" for name, text in sqlite.triggers(EPOCH).items()),
+        *(f"-- {GOVERNED}: {name}\n{text};\n" for name, text in sqlite.governed_triggers().items()),
         *(f"-- view: {name}\n{text};\n" for name, text in sqlite.views().items()),
     ]
     on_postgres = [
@@ -36,6 +38,8 @@ def texts() -> dict[Path, str]:
         for name, body in functions(SCHEMA, EPOCH).items()
     ]
     on_postgres += [f"-- trigger: {table} {name}\n{text};\n" for (table, name), text in postgres.triggers().items()]
+    governed = postgres.governed_triggers().items()
+    on_postgres += [f"-- {GOVERNED}: {table} {name}\n{text};\n" for (table, name), text in governed]
     on_postgres += [f"-- view: {name}\n{text};\n" for name, text in postgres.views(SCHEMA).items()]
     return {
         here / "sqlite" / "triggers.sql": "\n".join((HEAD, *on_sqlite)),

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.core.machine import Path
-from holdfast.core.machines import COMMITTED, EXEC_IDS, EXECUTION, JOB, REQUEST, ExecutionStatus, JobState
+from holdfast.core.machines import COMMITTED, EXEC_IDS, EXECUTION, JOB, REQUEST, ExecutionStatus, JobState, ValueState
 from holdfast.core.pairing import DEPTH, joint_moves
 from holdfast.core.records import Execution
+from holdfast.core.vocabulary import BUILT_IN, OPERATIONS, RegistryStatus
 from holdfast.store.enforcement import Refusal, Violation, birth_violations, granted_by_move, sql_text, sql_texts
 from holdfast.store.statements import CURRENT_ATTEMPT
 from holdfast.store.tables import GUARDED, PREFIX, REQUESTED
@@ -46,6 +47,27 @@ def job_birth_violations(new: str, no_door: str) -> Iterator[Violation]:
     yield from birth_violations(JOBS, new, no_door)
     call = f"EXISTS (SELECT 1 FROM {{schema}}{PREFIX}calls c WHERE c.job_id = {new}.job_id)"
     yield Violation(Refusal.ILLEGAL_BIRTH, f"(NOT {call}) AND {no_door}")
+
+
+def in_force(operation: str, version: str) -> str:
+    """Return the FROM and WHERE of the value `v`, with its collection `s`, that lets new work use a version."""
+    status = sql_text(RegistryStatus.IN_FORCE)
+    return (
+        f"FROM {{schema}}{PREFIX}values v JOIN {{schema}}{PREFIX}collections s ON s.collection = v.collection"
+        f" WHERE v.operation_code = {operation} AND v.protocol_version = {version}"
+        f" AND v.collection = {sql_text(OPERATIONS)} AND v.state = {sql_text(ValueState.ACTIVE)}"
+        f" AND v.status = {status} AND s.status = {status}"
+    )
+
+
+def version_of(new: str) -> str:
+    """Return the SQL of the version of its operation that a new job was submitted at."""
+    return f"(SELECT k.operation_version FROM {{schema}}{PREFIX}calls k WHERE k.job_id = {new}.job_id)"
+
+
+def governs(new: str) -> str:
+    """Return the condition that the registry of a governed ledger decides about a new job."""
+    return f"{new}.operation <> {sql_text(BUILT_IN)}"
 
 
 def job_violations(old: str, new: str, no_door: str) -> Iterator[Violation]:

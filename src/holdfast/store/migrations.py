@@ -7,7 +7,7 @@ unknown, changed or newer migrations, or with other machines or triggers, is ref
 
 import re
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -60,6 +60,13 @@ def unique_indexes(dialect: str) -> dict[str, str]:
     return {match[1]: statement for statement in every if (match := _UNIQUE_INDEX.match(statement))}
 
 
+class Rules(NamedTuple):
+    """What the triggers of a ledger depend on, besides its machines."""
+
+    epoch: int
+    governed: bool  # a governed ledger has one more: see `enforcement.in_force`
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What `migrate` executes: the migrations to apply, and all statements in order."""
 
@@ -72,17 +79,18 @@ def plan(
 ) -> Plan:
     """Return the migrations and statements that a ledger needs; raise SchemaVersionError if it is newer or changed.
 
-    With an epoch, the triggers are those of that epoch; the caller writes the setting.
+    With an epoch, the triggers are those of that epoch; the caller writes the setting. `governed` is of a new ledger.
     """
     applied = _applied(store, connection)
     pending = tuple(m for m in migrations(store.dialect) if m.number not in applied)
     made = [text for migration in pending for text in (*migration.statements(), _recorded(store, migration))]
     if not applied:
         first = [RECORD, *made, *_first_settings(store, environment, governed=governed), *machine_rows()]
-        return Plan(pending, (*first, *store.enforcement(connection, 1 if epoch is None else epoch)))
+        return Plan(pending, (*first, *store.enforcement(connection, Rules(1 if epoch is None else epoch, governed))))
     from holdfast.store.reinstall import lost_indexes, rewritten  # noqa: PLC0415 - an older ledger
 
-    again = rewritten(store, connection, epoch_of(store, connection) if epoch is None else epoch)
+    rules = rules_of(store, connection)
+    again = rewritten(store, connection, rules if epoch is None else rules._replace(epoch=epoch))
     return Plan(pending, (*made, *again, *(() if pending else lost_indexes(store, connection))))
 
 
@@ -115,7 +123,7 @@ def verify(store: Store[Any]) -> dict[str, str]:
     with store.reading() as reading:
         connection = reading.connection
         require_ledger(store, connection)
-        store.require_present(connection, epoch_of(store, connection))
+        store.require_present(connection, rules_of(store, connection).epoch)
         differing = drift(store, connection)
         if differing:
             from holdfast.store.unknown import other_enforcement  # noqa: PLC0415 - most ledgers have not drifted
@@ -139,7 +147,7 @@ def drift(store: Store[Any], connection: Any) -> list[str]:
     return [
         *([DOOR_OPEN] if door_is_open(store, connection) else []),
         *_machine_drift(store, connection),
-        *store.enforcement_drift(connection, epoch_of(store, connection)),
+        *store.enforcement_drift(connection, rules_of(store, connection)),
     ]
 
 
@@ -200,9 +208,10 @@ def _machine_drift(store: Store[Any], connection: Any) -> list[str]:
     return [f"machine {name}" for name in sorted(expected) if stored.get(name) != expected[name]]
 
 
-def epoch_of(store: Store[Any], connection: Any) -> int:
-    rows = store.execute(connection, "SELECT name, value FROM holdfast_meta WHERE name = 'epoch'")
-    return int(Settings((name, value) for name, value in rows)["epoch"])
+def rules_of(store: Store[Any], connection: Any) -> Rules:
+    rows = store.execute(connection, "SELECT name, value FROM holdfast_meta WHERE name IN ('epoch', 'governed')")
+    settings = Settings((name, value) for name, value in rows)
+    return Rules(int(settings["epoch"]), settings["governed"] == "yes")
 
 
 def door_is_open(store: Store[Any], connection: Any) -> bool:

@@ -6,7 +6,7 @@ Invariants: each function uses one transaction, that of the caller or its own; t
 import re
 from typing import Any
 
-from holdfast.store.migrations import door_is_open, epoch_of, machine_rows, plan, require_ledger, unique_indexes
+from holdfast.store.migrations import Rules, door_is_open, machine_rows, plan, require_ledger, rules_of, unique_indexes
 from holdfast.store.store import Store
 from holdfast.store.transaction import Reading, Transaction
 
@@ -16,8 +16,9 @@ _PARTITION = re.compile(r"_p\d+_")
 def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes: bool = False) -> None:
     """Rewrite the digests of the machines, every trigger and the sequences; with `indexes`, only the lost indexes."""
     connection = transaction.connection
-    epoch = epoch_of(store, connection)
-    statements = lost_indexes(store, connection) if indexes else rewritten(store, connection, epoch)
+    statements = (
+        lost_indexes(store, connection) if indexes else rewritten(store, connection, rules_of(store, connection))
+    )
     for statement in statements:
         store.execute(connection, statement)
     if not indexes:
@@ -31,11 +32,11 @@ def advance_sequences(store: Store[Any], transaction: Transaction) -> None:
         transaction.run("advance_sequence", table=table, value=greatest)
 
 
-def rewritten(store: Store[Any], connection: Any, epoch: int) -> list[str]:
+def rewritten(store: Store[Any], connection: Any, rules: Rules) -> list[str]:
     """Return the statements that write the digests of the machines and every trigger again, and drop foreign ones."""
     return [
-        *machine_rows(), *shut_doors(store, connection), *store.foreign_enforcement(connection, epoch),
-        *store.enforcement(connection, epoch),
+        *machine_rows(), *shut_doors(store, connection), *store.foreign_enforcement(connection, rules),
+        *store.enforcement(connection, rules),
     ]  # fmt: skip
 
 
@@ -51,17 +52,17 @@ def begin_epoch(store: Store[Any]) -> int:
     with store.transaction() as transaction:
         connection = transaction.connection
         require_ledger(store, connection)
-        epoch = epoch_of(store, connection) + 1
+        epoch = rules_of(store, connection).epoch + 1
         prepare(store, connection, epoch)
         with transaction.maintenance.open(who="holdfast", why=f"epoch {epoch} begins"):
             transaction.settings.set("epoch", str(epoch))
     return epoch
 
 
-def prepare(store: Store[Any], connection: Any, epoch: int) -> None:
-    """Create the schema if there is none, and write every trigger for the next epoch."""
+def prepare(store: Store[Any], connection: Any, epoch: int, *, governed: bool = False) -> None:
+    """Create the schema if there is none, of a governed ledger or not, and write every trigger for the next epoch."""
     store.lock_schema(connection)
-    for statement in plan(store, connection, epoch=epoch).statements:
+    for statement in plan(store, connection, governed=governed, epoch=epoch).statements:
         store.execute(connection, statement)
 
 

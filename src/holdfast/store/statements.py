@@ -20,9 +20,10 @@ from holdfast.store.requests import Shared
 
 STORE = Path(__file__).parent  # not importlib.resources: it takes a tenth of the start of a command
 TRIGGERS = "triggers.sql"  # generated: see store.generate
+GOVERNED = "governed trigger"  # only a governed ledger has it
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
-_GENERATED = re.compile(r"^-- (function|trigger|view|digest of the tables): (.+)$", re.MULTILINE)
+_GENERATED = re.compile(r"^-- (function|trigger|governed trigger|view|digest of the tables): (.+)$", re.MULTILINE)
 _WORD = re.compile(r"\{(\w+)\}")
 
 

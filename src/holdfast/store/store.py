@@ -20,6 +20,7 @@ from holdfast.store.requests import Declared, Effect
 from holdfast.store.transaction import Reading, Transaction
 
 if TYPE_CHECKING:
+    from holdfast.store.migrations import Rules
     from holdfast.store.upkeep import Upkeep
     from holdfast.store.watch import Watch
 
@@ -308,11 +309,11 @@ class Store(ABC, Generic[Connection]):
         """Return the names of the ledger's tables that exist."""
 
     @abstractmethod
-    def enforcement(self, connection: Any, epoch: int) -> list[str]:
+    def enforcement(self, connection: Any, rules: Rules) -> list[str]:
         """Return the statements that write every trigger again."""
 
     @abstractmethod
-    def foreign_enforcement(self, connection: Any, epoch: int) -> list[str]:
+    def foreign_enforcement(self, connection: Any, rules: Rules) -> list[str]:
         """Return the statements that drop triggers and functions with names of Holdfast that Holdfast did not make."""
 
     def require_present(self, connection: Any, epoch: int) -> None:
@@ -323,7 +324,7 @@ class Store(ABC, Generic[Connection]):
         """Return the names of the missing unique indexes."""
 
     @abstractmethod
-    def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:
+    def enforcement_drift(self, connection: Any, rules: Rules) -> list[str]:
         """Return the names of triggers, functions and indexes that are missing or differ from the generated ones."""
 
     # -- upkeep -------------------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def _write_ledger(
         connection = transaction.connection
         store.lock_schema(connection)
         existed = bool(store.tables(connection))
-        reinstall.prepare(store, connection, epoch)
+        reinstall.prepare(store, connection, epoch, governed=header.governed)
         # The tables are locked now: no other process can insert work.
         _require_empty(transaction)
         if existed:

@@ -21,7 +21,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.protocol import ranked
 from holdfast.core.records import Job
 from holdfast.core.selection import Limits, ReplayMode, Selection, candidates_hash, matches
-from holdfast.store.verbs.registry import BUILT_IN
+from holdfast.core.vocabulary import BUILT_IN
 
 if TYPE_CHECKING:
     from holdfast.governance.replay.guards import ReplayPolicy

@@ -26,6 +26,7 @@ EVIDENCE, LEASES = "holdfast_evidence", "holdfast_leases"
 TRACEBACKS, ERASED = "holdfast_tracebacks", "holdfast_erased"
 META, APPROVERS = "holdfast_meta", "holdfast_approvers"
 JOBS, CALLS, ABORTED, REFUSE = "holdfast_jobs", "holdfast_calls", "holdfast_aborted", "holdfast_refuse"
+IN_FORCE = f"{JOBS}_in_force"
 JOURNAL_COLUMNS = (
     "epoch, xid, machine, subject, version,\n    source, target, event, actor, reason, attempt, move_id, grant_id,\n"
     "    maintenance_id, at"
@@ -46,6 +47,7 @@ def functions(schema: str, epoch: str) -> dict[str, str]:
     bodies[REFUSE] = "BEGIN\n  RAISE EXCEPTION USING ERRCODE = left(code, 5), MESSAGE = code || ': ' || what;\nEND"
     bodies["holdfast_journal_written"] = _written(schema)
     bodies[f"{JOBS}_born"] = _job_born(schema, epoch)
+    bodies[IN_FORCE] = _job_in_force(schema)
     bodies[f"{JOBS}_moved"] = _job_moved(schema, epoch)
     bodies[f"{JOBS}_requested"] = _job_requested(schema, epoch)
     bodies[f"{JOBS}_once"] = _unless_door(schema, Refusal.WRITE_ONCE, "NULL", f"'{JOBS} ' || OLD.job_id")
@@ -238,6 +240,25 @@ def _job_born(schema: str, epoch: str) -> str:
     counts = _counts(schema, None, "new_rows n")
     where = f"    WHERE CASE\n{refused}\n      ELSE {_SHUT} END;\n"
     return f"{_DOOR.format(schema=schema)}{journal}\n{where}{counts}  RETURN NULL;\nEND"
+
+
+def _job_in_force(schema: str) -> str:
+    """Return the body that refuses new jobs of a version that is not in force.
+
+    The locks keep a version and its collection in force until the transaction ends; a row that another one has changed
+    meanwhile is judged as it is then.
+    """
+    version = joint.version_of("n").format(schema=schema)
+    usable = joint.in_force("wanted.operation", "wanted.version").format(schema=schema)
+    raised = _raised(Refusal.NOT_IN_FORCE, "wanted.operation || '@' || wanted.version").replace("\n", "\n  ")
+    return (
+        f"DECLARE\n  wanted record;\nBEGIN\n  FOR wanted IN\n"
+        f"    SELECT DISTINCT n.operation,\n      {version} AS version\n"
+        f"    FROM new_rows n WHERE {joint.governs('n')} ORDER BY 1, 2\n  LOOP\n"
+        f"    PERFORM 1 {laid_out(usable, 6)}\n      FOR SHARE OF v, s;\n"
+        f"    IF NOT FOUND AND {laid_out(_no_door(schema), 8)} THEN\n      {raised}\n    END IF;\n  END LOOP;\n"
+        "  RETURN NULL;\nEND"
+    )
 
 
 def _job_moved(schema: str, epoch: str) -> str:

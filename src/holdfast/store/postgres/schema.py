@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from holdfast.core.digest import sha256
 from holdfast.core.errors import EpochError
-from holdfast.store.migrations import unique_indexes
+from holdfast.store.migrations import Rules, unique_indexes
 from holdfast.store.postgres.connection import LedgerConnection
 from holdfast.store.postgres.partitions import FIRST, partition_triggers, partitions
-from holdfast.store.statements import generated
+from holdfast.store.statements import GOVERNED, generated
 from holdfast.store.store import Clock, Store
 
 # A plan that a trigger made for one row, and keeps, must not compare each of a thousand old rows with each new one.
@@ -53,18 +53,18 @@ class PostgresSchema(Store[LedgerConnection]):
         )
         return {name for (name,) in rows}
 
-    def enforcement(self, connection: Any, epoch: int) -> list[str]:
+    def enforcement(self, connection: Any, rules: Rules) -> list[str]:
         return [
             *(
                 f"CREATE OR REPLACE FUNCTION {name}{REFUSE_SIGNATURE if name == REFUSE else '() RETURNS trigger'}"
                 f" LANGUAGE plpgsql SET {_SETTING} SET search_path TO pg_catalog, {self._prefix()[:-1]}, pg_temp"
                 f" AS $holdfast${body}$holdfast$"
-                for name, body in functions(self._prefix(), epoch).items()
+                for name, body in functions(self._prefix(), rules.epoch).items()
             ),
             *(statement for name, text in self._views().items() for statement in (text, self._noted(name, text))),
             *(
                 text
-                for (table, name), definition in self._triggers(connection).items()
+                for (table, name), definition in self._triggers(connection, rules).items()
                 # ALWAYS: a session that calls itself a replica is guarded too.
                 for text in (
                     f"DROP TRIGGER IF EXISTS {name} ON {table}",
@@ -74,8 +74,8 @@ class PostgresSchema(Store[LedgerConnection]):
             ),
         ]
 
-    def foreign_enforcement(self, connection: Any, epoch: int) -> list[str]:
-        expected, bodies = self._triggers(connection), functions(self._prefix(), epoch)
+    def foreign_enforcement(self, connection: Any, rules: Rules) -> list[str]:
+        expected, bodies = self._triggers(connection, rules), functions(self._prefix(), rules.epoch)
         views = self._found_views(connection)
         found = ((table, name) for table, name, _, _, copied in self._found_triggers(connection) if not copied)
         return [
@@ -87,13 +87,13 @@ class PostgresSchema(Store[LedgerConnection]):
             *(f"ALTER TABLE {name} {back}" for name, back in self._altered_tables(connection)),
         ]
 
-    def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:
+    def enforcement_drift(self, connection: Any, rules: Rules) -> list[str]:
         rows = self._found_triggers(connection)
         # A partition's copy of a trigger can be switched off alone.
         off = {name for _, name, _, enabled, _ in rows if enabled != "A"}
         found = {(table, name): text for table, name, text, _, copied in rows if not copied}
-        bodies, expected_bodies = self._found_functions(connection), functions(self._prefix(), epoch)
-        expected = self._triggers(connection)
+        bodies, expected_bodies = self._found_functions(connection), functions(self._prefix(), rules.epoch)
+        expected = self._triggers(connection, rules)
         differing = {key[1] for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)}
         functions_seen = bodies.keys() | expected_bodies.keys()
         differing |= {name for name in functions_seen if bodies.get(name) != expected_bodies.get(name)}
@@ -200,9 +200,10 @@ class PostgresSchema(Store[LedgerConnection]):
         }
         return {name for name, text in expected.items() if present.get(name) != _index_words(text)}
 
-    def _triggers(self, connection: Any) -> dict[tuple[str, str], str]:
+    def _triggers(self, connection: Any, rules: Rules) -> dict[tuple[str, str], str]:
         own = (partition_triggers(partition) for partition in self._partitions(connection))
-        return triggers() | {key: text for texts in own for key, text in texts.items()}
+        made = triggers() | (triggers(GOVERNED) if rules.governed else {})
+        return made | {key: text for texts in own for key, text in texts.items()}
 
     def _partitions(self, connection: Any) -> list[str]:
         """Return the names of the journal's partitions; the first one comes with the schema."""
@@ -241,8 +242,6 @@ def functions(schema: str, epoch: int) -> dict[str, str]:
 
 
 @cache
-def triggers() -> dict[tuple[str, str], str]:
-    """Return the text of every trigger by (table, name), as `pg_get_triggerdef` prints it."""
-    return {
-        (table, name): text for key, text in generated("postgres", "trigger").items() for table, name in [key.split()]
-    }
+def triggers(kind: str = "trigger") -> dict[tuple[str, str], str]:
+    """Return the text of every trigger of a kind by (table, name), as `pg_get_triggerdef` prints it."""
+    return {(table, name): text for key, text in generated("postgres", kind).items() for table, name in [key.split()]}

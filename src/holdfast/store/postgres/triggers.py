@@ -15,6 +15,7 @@ from holdfast.store.postgres.functions import (
     CALLS,
     ERASED,
     EVIDENCE,
+    IN_FORCE,
     JOBS,
     LEASES,
     META,
@@ -81,6 +82,12 @@ def triggers() -> dict[tuple[str, str], str]:
         (table, name): f"CREATE {'CONSTRAINT ' if ' DEFERRABLE ' in text else ''}TRIGGER {name} {text}"
         for (table, name), text in texts.items()
     }
+
+
+def governed_triggers() -> dict[tuple[str, str], str]:
+    """Return the triggers that only a governed ledger has."""
+    made = f"AFTER INSERT ON {JOBS} REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION {IN_FORCE}()"
+    return {(JOBS, IN_FORCE): f"CREATE TRIGGER {IN_FORCE} {made}"}
 
 
 def _record_triggers() -> dict[tuple[str, str], str]:

@@ -287,6 +287,37 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_jobs_in_force
+CREATE FUNCTION holdfast_jobs_in_force LANGUAGE plpgsql AS $holdfast$
+DECLARE
+  wanted record;
+BEGIN
+  FOR wanted IN
+    SELECT DISTINCT n.operation,
+      (SELECT k.operation_version FROM {schema}holdfast_calls k WHERE k.job_id = n.job_id) AS version
+    FROM new_rows n WHERE n.operation <> 'noop' ORDER BY 1, 2
+  LOOP
+    PERFORM 1 FROM {schema}holdfast_values v JOIN {schema}holdfast_collections s ON s.collection = v.collection
+      WHERE v.operation_code = wanted.operation
+      AND v.protocol_version = wanted.version
+      AND v.collection = 'operations'
+      AND v.state = 'active'
+      AND v.status = 'in force'
+      AND s.status = 'in force'
+      FOR SHARE OF v, s;
+    IF NOT FOUND AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        ) THEN
+      RAISE EXCEPTION USING ERRCODE = 'HF015',
+        MESSAGE = 'HF015 new work in a governed ledger needs a version of its operation that is in force: '
+          || wanted.operation || '@' || wanted.version;
+    END IF;
+  END LOOP;
+  RETURN NULL;
+END
+$holdfast$;
+
 -- function: holdfast_jobs_moved
 CREATE FUNCTION holdfast_jobs_moved LANGUAGE plpgsql AS $holdfast$
 DECLARE
@@ -3657,6 +3688,9 @@ CREATE CONSTRAINT TRIGGER holdfast_maintenance_still_open AFTER INSERT ON holdfa
 
 -- trigger: holdfast_maintenance holdfast_maintenance_truncate
 CREATE TRIGGER holdfast_maintenance_truncate BEFORE TRUNCATE ON holdfast_maintenance FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
+
+-- governed trigger: holdfast_jobs holdfast_jobs_in_force
+CREATE TRIGGER holdfast_jobs_in_force AFTER INSERT ON holdfast_jobs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_jobs_in_force();
 
 -- view: holdfast_executions
 CREATE OR REPLACE VIEW holdfast_executions AS

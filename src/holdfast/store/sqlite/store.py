@@ -24,13 +24,13 @@ from holdfast.core.errors import (
     StoreUnavailableError,
 )
 from holdfast.core.records import time_text
-from holdfast.store.migrations import unique_indexes
+from holdfast.store.migrations import Rules, unique_indexes
 from holdfast.store.requests import Effect
 from holdfast.store.requests import Params as AnyParams
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.identity import LOG_BYTES_MAX, LedgerConnection, LedgerFiles
 from holdfast.store.sqlite.turnstile import Turnstile
-from holdfast.store.statements import encoded, generated, statements
+from holdfast.store.statements import GOVERNED, encoded, generated, statements
 from holdfast.store.store import Clock, Params, Store, host_clock
 from holdfast.store.transaction import Reading, Transaction
 
@@ -250,20 +250,20 @@ class SqliteStore(Store[sqlite3.Connection]):
         rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'holdfast_*'")
         return {name for (name,) in rows}
 
-    def enforcement(self, connection: sqlite3.Connection, epoch: int) -> list[str]:  # noqa: ARG002 - one journal
+    def enforcement(self, connection: sqlite3.Connection, rules: Rules) -> list[str]:  # noqa: ARG002 - one journal
         return [
             statement
-            for kind, texts in (("TRIGGER", _triggers(epoch)), ("VIEW", generated("sqlite", "view")))
+            for kind, texts in (("TRIGGER", _triggers(rules)), ("VIEW", generated("sqlite", "view")))
             for statement in (*(f"DROP {kind} IF EXISTS {name}" for name in texts), *texts.values())
         ]
 
-    def foreign_enforcement(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
-        foreign = sorted(_triggers_of(connection).keys() - _triggers(epoch).keys())
+    def foreign_enforcement(self, connection: sqlite3.Connection, rules: Rules) -> list[str]:
+        foreign = sorted(_triggers_of(connection).keys() - _triggers(rules).keys())
         return ['DROP TRIGGER "{}"'.format(name.replace('"', '""')) for name in foreign]
 
-    def enforcement_drift(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
+    def enforcement_drift(self, connection: sqlite3.Connection, rules: Rules) -> list[str]:
         views = generated("sqlite", "view")
-        found, expected = _triggers_of(connection), _triggers(epoch) | views
+        found, expected = _triggers_of(connection), _triggers(rules) | views
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'view'")
         found |= {name: text for name, text in rows if name in views}
         differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
@@ -305,8 +305,9 @@ def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
     return cursor
 
 
-def _triggers(epoch: int) -> dict[str, str]:
-    return {name: text.replace("{epoch}", str(epoch)) for name, text in generated("sqlite", "trigger").items()}
+def _triggers(rules: Rules) -> dict[str, str]:
+    texts = generated("sqlite", "trigger") | (generated("sqlite", GOVERNED) if rules.governed else {})
+    return {name: text.replace("{epoch}", str(rules.epoch)) for name, text in texts.items()}
 
 
 def _triggers_of(connection: sqlite3.Connection) -> dict[str, str]:

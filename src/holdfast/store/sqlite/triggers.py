@@ -37,6 +37,14 @@ def triggers(epoch: str) -> dict[str, str]:
     return {text.split()[2]: text for text in texts}
 
 
+def governed_triggers() -> dict[str, str]:
+    """Return the triggers that only a governed ledger has."""
+    table, name = joint.JOBS.table, f"{joint.JOBS.table}_in_force"
+    usable = f"EXISTS (SELECT 1 {joint.in_force('NEW.operation', joint.version_of('NEW'))})"
+    other = Violation(Refusal.NOT_IN_FORCE, f"{joint.governs('NEW')} AND NOT {usable} AND {NO_DOOR}")
+    return {name: _guard(name, f"BEFORE INSERT ON {table}", [_local(other)])}
+
+
 def views() -> dict[str, str]:
     return {name: f"CREATE VIEW {name} AS\n{text.format(schema='')}" for name, text in joint.views().items()}
 

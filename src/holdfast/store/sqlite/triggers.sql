@@ -4057,6 +4057,36 @@ BEGIN
     1;
 END;
 
+-- governed trigger: holdfast_jobs_in_force
+CREATE TRIGGER holdfast_jobs_in_force BEFORE INSERT ON holdfast_jobs
+WHEN (
+    NEW.operation <> 'noop'
+    AND NOT EXISTS (
+      SELECT 1 FROM holdfast_values v JOIN holdfast_collections s ON s.collection = v.collection
+      WHERE v.operation_code = NEW.operation
+      AND v.protocol_version = (SELECT k.operation_version FROM holdfast_calls k WHERE k.job_id = NEW.job_id)
+      AND v.collection = 'operations'
+      AND v.state = 'active'
+      AND v.status = 'in force'
+      AND s.status = 'in force'
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF015 new work in a governed ledger needs a version of its operation that is in force') WHERE
+    NEW.operation <> 'noop'
+    AND NOT EXISTS (
+      SELECT 1 FROM holdfast_values v JOIN holdfast_collections s ON s.collection = v.collection
+      WHERE v.operation_code = NEW.operation
+      AND v.protocol_version = (SELECT k.operation_version FROM holdfast_calls k WHERE k.job_id = NEW.job_id)
+      AND v.collection = 'operations'
+      AND v.state = 'active'
+      AND v.status = 'in force'
+      AND s.status = 'in force'
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
 -- view: holdfast_executions
 CREATE VIEW holdfast_executions AS
 SELECT j.job_id * 1000000 + j.attempts AS exec_id,

@@ -14,7 +14,7 @@ from holdfast.core.errors import RegistryError
 from holdfast.core.governed import Collection, RegistryValue, ValueEvent
 from holdfast.core.machines import VALUE, JobState, ValueState
 from holdfast.core.protocol import newest
-from holdfast.core.vocabulary import OPERATIONS, RegistryCode, RegistryStatus, Value, ValueName, vocab_id
+from holdfast.core.vocabulary import BUILT_IN, OPERATIONS, RegistryCode, RegistryStatus, Value, ValueName, vocab_id
 from holdfast.store.requests import Submission
 from holdfast.store.rows import reader
 from holdfast.store.statements import encoded
@@ -23,7 +23,6 @@ from holdfast.store.verbs.moving import MovingVerbs
 
 _read_collection = reader(Collection)
 _read_value = reader(RegistryValue)
-BUILT_IN = "noop"
 
 
 class RegistryReads(Verbs):
