@@ -57,8 +57,7 @@ def create_store(
     url: str, clock: Clock | None = None, *, schema: str = "public", environment: str = "dev", governed: bool = False
 ) -> Store[Any]:
     """Return the store of a ledger; create the ledger if the database is empty, else verify it without changes."""
-    created = connect(url, clock, schema=schema, create=True)
-    return _verified(created, environment=environment, governed=governed)
+    return _verified(connect(url, clock, schema=schema, create=True), environment=environment, governed=governed)
 
 
 def _verified(store: Store[Any], **new: Any) -> Store[Any]:

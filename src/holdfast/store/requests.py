@@ -94,8 +94,7 @@ _COUNTS = Shared.__struct_fields__.index("replaces")  # where the fields that `_
 @lru_cache(typed=True)
 def _length(by_engine: object, operation: str, client: str, version: str, queue: str, *numbers: int) -> int:
     """Return how long the words are that a batch of submissions shares, or 0 if these cannot be stored."""
-    parts = operation, client, version, queue
-    priority, attempts, replays = numbers
+    parts, (priority, attempts, replays) = (operation, client, version, queue), numbers
     fits = set(map(type, parts)) == {str} and operation and queue and (client != ENGINE or by_engine)
     fits = fits and type(priority) is int and -INTEGER_MAX <= priority <= INTEGER_MAX
     fits = fits and 1 <= attempts <= INTEGER_MAX and 0 <= replays <= INTEGER_MAX
