@@ -152,6 +152,47 @@ def test_the_overview_follows_the_ledger_without_a_reload_and_can_be_paused(
         assert wrong == []
 
 
+LISTENERS = """
+window.listeners = {};
+const add = EventSource.prototype.addEventListener;
+EventSource.prototype.addEventListener = function (name, act) {
+  listeners[name] = (listeners[name] || 0) + 1;
+  return add.call(this, name, (event) => { console.debug(name); act(event); });
+};
+"""
+
+
+def ticks(page: Page, n: int) -> None:
+    """Wait until the page has heard of so many new snapshots."""
+    for _ in range(n):
+        page.wait_for_event("console", lambda message: message.text == "tick")
+
+
+def test_a_page_that_follows_reads_once_a_tick_and_not_while_it_is_paused(
+    browser: Browser, scene_url: tuple[str, Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.console.pages.live.SNAPSHOT_S", 0.2)
+    url, scene = scene_url
+    with (
+        Ledger(url, create=False, world=virtual_world(scene.clock, seed=9)) as ledger,
+        served(ledger) as address,
+        tab(browser, address) as (page, wrong),
+    ):
+        page.add_init_script(LISTENERS)
+        page.goto("/queues")
+        ticks(page, 5)
+        assert page.evaluate("listeners") == {"clock": 1, "nav": 1, "tick": 1}
+        page.keyboard.press(".")
+        expect(page.locator("#live")).to_have_class(re.compile("paused"))
+        read: list[str] = []
+        page.on("request", lambda request: read.append(request.url))
+        ticks(page, 3)
+        assert read == []
+        page.keyboard.press(".")
+        page.wait_for_event("request")
+        assert wrong == []
+
+
 @on_both
 def test_keyboard_shortcuts_navigate_and_never_act(browser: Browser, site: tuple[str, Ledger, Scene]) -> None:
     address, _, _ = site

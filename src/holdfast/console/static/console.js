@@ -14,6 +14,7 @@
       !(name === "open" && node.tagName === "DETAILS") && !(name === "class" && node.tagName === "TR")
       && name !== "aria-current";
   }
+  document.body.addEventListener("htmx:beforeRequest", (event) => { if (paused) event.preventDefault(); }); // a tick
   const here = document.querySelector("nav [aria-current]"); // on a phone the navigation is one line that scrolls
   if (here) here.parentElement.scrollIntoView({ block: "nearest", inline: "center" });
   document.body.addEventListener("htmx:sseBeforeMessage", (event) => { if (paused) event.preventDefault(); });
