@@ -1,13 +1,15 @@
 """Four bad nights, each found and put right from the console alone, beginning at the overview.
 
-An expired key, a poison payload, a stuck worker, a thundering retry. Each walk counts the pages that it opens: so few
-take a person less than two minutes.
+An expired key, a poison payload, a stuck worker (one that was killed, and one whose handlers hang), a thundering retry.
+Each walk counts the pages that it opens: so few take a person less than two minutes.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -17,6 +19,7 @@ from holdfast.core.commands import Fail
 from holdfast.core.machines import JobState
 from holdfast.store import Lease
 from tests.console.browsing import keep, served, tab
+from tests.engine.working import eventually, working
 from tests.support.browsers import CHROMIUM
 from tests.support.ledgers import new_ledger
 from tests.support.postgres import Server
@@ -24,6 +27,7 @@ from tests.support.postgres import Server
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed; the end of the run says so")
 
 PAGES_MAX = 8
+HUNG = 2  # the first attempts of so many jobs hang, in a worker with as many slots
 
 
 class Night:
@@ -34,10 +38,13 @@ class Night:
         self.address = ""
         self.key_is_good = False
         self.parses_all = False
+        self.camera_answers = threading.Event()
+        self.grabs: list[tuple[int, int]] = []
         operation = self.ledger.operation
         operation("pay.charge", queue="pay", max_attempts=1)(self.charge)
         operation("feed.parse", queue="feed", max_attempts=3)(self.parse)
         operation("geo.tile", queue="geo", max_attempts=3)(self.tile)
+        operation("cam.grab", queue="cam", max_attempts=3, lease_s=3.0)(self.grab)
         operation("crm.push", queue="crm", max_attempts=50)(self.push)
 
     def charge(self, _run: Execution, /, order: int) -> int:
@@ -52,6 +59,12 @@ class Night:
 
     def tile(self, _run: Execution, /, x: int) -> int:
         return x
+
+    def grab(self, run: Execution, /, camera: int) -> int:
+        self.grabs.append((camera, run.attempt))
+        if run.attempt == 1 and camera < HUNG:
+            self.camera_answers.wait(60)
+        return camera
 
     def push(self, _run: Execution, /, n: int) -> int:
         return n
@@ -176,6 +189,40 @@ def test_a_stuck_worker(night: Night, page: Page) -> None:
     page.wait_for_url(f"**/jobs/{hanging}")
     night.work("geo")
     assert night.states([killed, hanging]) == {JobState.SUCCEEDED}
+
+
+@pytest.mark.parametrize("night", ["sqlite", pytest.param("postgres", marks=pytest.mark.pg)], indirect=True)
+def test_a_worker_whose_handlers_hang(night: Night, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handlers hold all slots of a worker that runs; the slot of an attempt that is ended is free for other jobs."""
+    monkeypatch.setattr("holdfast.engine.worker.worker.UNLEASED_S", 0.3)
+    monkeypatch.setattr("holdfast.console.views.needs.HANGS", timedelta(0))
+    monkeypatch.setattr("holdfast.console.views.needs.LATE_S", 0.0)
+    ids = night.submit("cam.grab", *({"camera": n} for n in range(HUNG + 2)))
+    opened: list[str] = []
+    with (
+        working(night.ledger, queues=["cam"], concurrency=HUNG),
+        tab(browser, night.address) as (page, wrong),
+    ):
+        eventually(lambda: len(night.grabs) == HUNG, "its handlers hang")
+        page.on("framenavigated", lambda frame: opened.append(frame.url))
+        page.goto("/")
+        need = page.locator(".need li", has_text=f"cam does nothing: all {HUNG} slots are held")
+        need.get_by_role("link", name="End the attempt…").click()
+        because(page, "the camera does not answer", "End the attempt")
+        page.wait_for_url(re.compile(r"/jobs/\d+$"))
+        expect(page.locator("h1 + .st")).to_have_text("succeeded")  # the page follows the job
+        ended = int(page.url.rpartition("/")[2])
+        [hangs] = {*ids[:HUNG]} - {ended}
+        eventually(lambda: night.states([ended, *ids[HUNG:]]) == {JobState.SUCCEEDED}, "the others run")
+        page.goto("/workers?queue=cam")
+        held = page.locator("tbody tr", has_text=f"1 / {HUNG}")
+        expect(held.get_by_role("link", name=str(hangs), exact=True)).to_be_visible()
+        keep(page, f"night-hung-handler-{night.ledger.store.dialect}")
+        night.camera_answers.set()
+        eventually(lambda: night.states(ids) == {JobState.SUCCEEDED}, "the last one ends")
+        assert wrong == []
+    assert len(opened) <= PAGES_MAX, opened
+    assert sorted(night.grabs) == sorted([*((n, 1) for n in range(HUNG + 2)), (ids.index(ended), 2)])
 
 
 @pytest.mark.parametrize("night", ["sqlite"], indirect=True)
