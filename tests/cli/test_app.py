@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.cli.app import COMMANDS, INTERRUPTED, app
 from holdfast.cli.commands.worker import STOPPED_AT_ONCE
+from holdfast.cli.declare import Group
 from holdfast.core import errors, feature_errors
 from holdfast.core.errors import BrokenError, HoldfastError
 from tests.cli.commands import PROGRAM, Outcome, clean_environment, holdfast, process
@@ -239,3 +240,12 @@ def test_a_word_after_two_dashes_is_an_argument(sqlite_ledger: str) -> None:
 
 def test_every_command_is_there() -> None:
     assert {"init", "migrate", "machines", "submit", "jobs", "show", "stats"} <= COMMANDS.keys()
+
+
+def test_a_group_that_lists_its_things_does_so_when_no_command_is_named(sqlite_ledger: str) -> None:
+    groups = [name for name in COMMANDS if isinstance(found := app.find(name), Group) and "list" in found.names()]
+    assert {"schedules", "limits", "grant", "quarantine", "switch", "batches"} <= {*groups}
+    for name in groups:
+        unnamed = holdfast(name, "--db", sqlite_ledger, "--json")
+        assert (unnamed.code, unnamed.json) == (0, holdfast(name, "list", "--db", sqlite_ledger, "--json").json), name
+    assert holdfast("schedules", "--help").out != holdfast("schedules", "list", "--help").out

@@ -100,6 +100,8 @@ def test_doctor_finds_nothing_on_a_new_ledger_and_gives_the_facts(ledger: str, m
         "sqlite", "wal_bytes", "disk_free_bytes", "journal_mode",
     }  # fmt: skip
     assert expected <= facts.keys()
+    shown = holdfast("doctor", "--db", ledger).out
+    assert not [name for name in facts if name.endswith(("_bytes", "_s")) and name in shown]  # units are in the text
     unexpected = {finding["code"] for finding in done.json["findings"]} - {"fsync_off", "full_page_writes_off"}
     assert unexpected == set()  # the server of the tests writes without fsync
 

@@ -142,6 +142,13 @@ class Group(Command, click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the same
         return self.find(cmd_name)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Let a group that can list its things do so if no command is named."""
+        unnamed = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        if unnamed and not self.invoke_without_command and "list" in self.names():
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

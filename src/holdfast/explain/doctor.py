@@ -21,6 +21,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.explain.status import DISK_WARNING_BYTES, health_of, schema_version
 from holdfast.store.store import Store
 
+SYNCHRONOUS = ("off", "normal", "full", "extra")  # by the number of the PRAGMA
 CLOCK_S = 1.0
 WAL_BYTES = 256 * 2**20
 FREE_SHARE = 0.25  # of the pages of a SQLite file
@@ -86,7 +87,7 @@ def _sqlite(store: Any, facts: dict[str, Any]) -> Iterator[Finding]:
         "free_pages_bytes": free * size,
         "wal_bytes": log.stat().st_size if log.exists() else 0,
         "disk_free_bytes": disk,
-        "synchronous": durable,
+        "synchronous": SYNCHRONOUS[durable],
         "journal_mode": journal,
     }
     shell = f"sqlite3 {shlex.quote(str(path))}"

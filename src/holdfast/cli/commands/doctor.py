@@ -22,7 +22,7 @@ def doctor(store: Store[Any]) -> Answer:
     value = {"ok": not found.findings, **msgspec.to_builtins(found)}
 
     def human() -> None:
-        output.fields((name, str(fact)) for name, fact in found.facts.items())
+        output.fields(_shown(name, fact) for name, fact in found.facts.items())
         if not found.findings:
             output.line("No problems found.")
             return
@@ -32,3 +32,14 @@ def doctor(store: Store[Any]) -> Answer:
         )
 
     return Answer(value, human, 1 if found.findings else 0)
+
+
+def _shown(name: str, fact: object) -> tuple[str, str]:
+    """Return the name and the text of a fact: a size and a time have their unit in the text, not in the name."""
+    if isinstance(fact, bool):
+        return name, "yes" if fact else "no"
+    if isinstance(fact, int) and name.endswith("_bytes"):
+        return name.removesuffix("_bytes").replace("_", " "), output.size(fact)
+    if isinstance(fact, float) and name.endswith("_s"):
+        return name.removesuffix("_s").replace("_", " "), f"{fact:g} s"
+    return name, str(fact)

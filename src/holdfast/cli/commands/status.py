@@ -11,6 +11,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.text import Column, Text
+from holdfast.core.spans import counted
 from holdfast.explain.status import health_of, status_of
 from holdfast.store import Store
 
@@ -85,17 +86,17 @@ def _lines(report: dict[str, Any]) -> list[Text]:
     queue, workers, system, rate = (report[name] for name in ("queue", "workers", "system", "throughput"))
     states = ", ".join(f"{queue[state]} {state}" for state in output.STYLES if state in queue)
     silent = f" ({workers['silent']} silent)" if workers["silent"] else ""
-    busy = f"{workers['running']} running{silent}, {workers['slots']} slots, {workers['leases']} leases"
+    held = f"{workers['leases']} of {counted(workers['slots'], 'slot')} held"
+    lost = counted(workers["expired_leases"], "lease has expired", "leases have expired")
     ended = [f"{rate[f'{state}_per_minute']:g} {state}" for state in ("succeeded", "failed", "quarantined")]
+    due, lag = queue["oldest_due_s"], system["seal_lag_s"]
+    sealed = f"the oldest entry without a seal has waited for {output.span(lag)}" if lag else "every entry is sealed"
     ledger = f"{system['environment']}, {system['database']}, schema {system['schema_version']}"
     lines = (
-        ("jobs", f"{states}; oldest due {_age(queue['oldest_due_s'])}"),
-        ("workers", f"{busy}, {workers['expired_leases']} expired"),
+        ("jobs", f"{states}; {f'the oldest is due for {output.span(due)}' if due else 'none is due'}"),
+        ("workers", f"{workers['running']} running{silent}, {held}; {lost}"),
         ("throughput", f"{', '.join(ended)} a minute"),
-        (
-            "ledger",
-            f"{ledger}; seal lag {output.span(system['seal_lag_s'])}; {report['sources']['schedules']} schedules",
-        ),
+        ("ledger", f"{ledger}; {counted(report['sources']['schedules'], 'schedule')}; {sealed}"),
     )
     columns = [
         Column("QUEUE", folds=True), Column("STATE"), Column("PENDING", right=True), Column("OLDEST DUE", right=True),
