@@ -50,6 +50,7 @@ class PageTime(msgspec.Struct, frozen=True, kw_only=True):
     unfolded: int
     page: str
     median_ms: float
+    next_ms: float  # the slowest request but one
     slow_ms: float  # the slowest request
     cpu_ms: float  # processor time of this process, median: what else the machine does is not in it
     met: bool
@@ -256,7 +257,7 @@ def measure(ledger: Ledger, database: str, jobs: int, unfolded: int, *, samples:
                 taken.append((time.perf_counter() - began) * 1000)
                 used.append((time.process_time() - cpu_began) * 1000)
                 assert answer.status_code in (200, 303), (page, answer.status_code, answer.text[:500])
-            slow = max(taken)
+            *_, second, slow = sorted(taken)
             found.append(
                 PageTime(
                     database=database,
@@ -264,6 +265,7 @@ def measure(ledger: Ledger, database: str, jobs: int, unfolded: int, *, samples:
                     unfolded=unfolded,
                     page=page,
                     median_ms=statistics.median(taken),
+                    next_ms=second,
                     slow_ms=slow,
                     cpu_ms=statistics.median(used),
                     met=slow < LIMIT_MS,
@@ -313,7 +315,8 @@ def _ledger(database: str) -> Iterator[Ledger]:
 
 
 def _table(database: str, figures: Sequence[PageTime], deltas: int) -> Table:
-    title = f"{NAMES[database]}: milliseconds of a page (median; slowest; processor), {figures[0].jobs:,} jobs"
+    what = "milliseconds of a page (median; slowest but one; slowest; processor)"
+    title = f"{NAMES[database]}: {what}, {figures[0].jobs:,} jobs"
     table = Table(title=title, box=SIMPLE, title_justify="left")
     table.add_column("page", no_wrap=True)
     table.add_column("folded", justify="right")
@@ -322,5 +325,9 @@ def _table(database: str, figures: Sequence[PageTime], deltas: int) -> Table:
     for page in dict.fromkeys(one.page for one in figures):
         both = [one for one in figures if one.page == page]
         verdict = "met" if all(one.met for one in both) else "MISSED"
-        table.add_row(page, *(f"{one.median_ms:.0f}; {one.slow_ms:.0f}; {one.cpu_ms:.0f}" for one in both), verdict)
+        table.add_row(
+            page,
+            *(f"{one.median_ms:.0f}; {one.next_ms:.0f}; {one.slow_ms:.0f}; {one.cpu_ms:.0f}" for one in both),
+            verdict,
+        )
     return table

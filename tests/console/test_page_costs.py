@@ -14,7 +14,9 @@ import pytest
 from holdfast.console.pages.live import Live
 from holdfast.console.views import failures
 from holdfast.console.views.failures import FailedGroups, failure_groups
+from holdfast.console.views.find import find_hits
 from holdfast.store.transaction import Reading
+from holdfast.store.verbs.watch import WINDOW
 from tests.console.sites import Site
 from tests.console.test_many import failed
 
@@ -98,6 +100,23 @@ def test_no_request_reads_many_failures(site: Site, monkeypatch: pytest.MonkeyPa
     assert all("The failed jobs are being grouped." in page.text for page in before)
     assert 'href="/failures/0123456789ab">Look again' in before[2].text
     assert rows["failed_facts"] == 0
+
+
+def test_the_code_of_recent_jobs_is_found_among_few_of_them(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for job_id in failed(site, FAILED, "cost-d")[1:]:
+        site.ledger.cancel(job_id, actor="ann", reason="one is left")
+    windows: list[int] = []
+    run = Reading.run
+
+    def noted(self: Reading, name: str, **params: Any) -> Any:
+        windows.extend([params["window"]] if params.get("state") == "failed" else [])
+        return run(self, name, **params)
+
+    monkeypatch.setattr(Reading, "run", noted)
+    with site.ledger.store.reading() as reading:
+        hits = find_hits(reading, "io_error")
+    assert ("error code", "io_error") in {(hit.kind, hit.name) for hit in hits}
+    assert max(windows) < WINDOW
 
 
 def test_the_first_request_of_a_page_imports_and_compiles_nothing(new_sqlite_ledger: str) -> None:

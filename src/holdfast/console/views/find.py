@@ -13,9 +13,10 @@ from holdfast.core.errors import JobNotFoundError
 from holdfast.core.machines import JobState
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.known_queues import known_queues
-from holdfast.store.verbs.watch import ID_MAX, JobFilters, job_lines, keyed_clients
+from holdfast.store.verbs.watch import ID_MAX, WINDOW, JobFilters, job_lines, keyed_clients
 
 NAMED_MAX = 20
+WINDOWS = (1_000, WINDOW)  # newest jobs among which a code is looked for; most are among few of them
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -58,8 +59,8 @@ def find_hits(reading: Reading, text: str) -> list[Hit]:
     if reading.runs.get(word) is not None:
         hits.append(Hit("replay", word, "its page", path("/replays", word)))
     for state in ("failed", "quarantined"):
-        found = job_lines(reading, JobFilters(state=JobState(state), code=word), limit=1)
-        if found.lines:
+        with_it = JobFilters(state=JobState(state), code=word)
+        if any(job_lines(reading, with_it, limit=1, window=window).lines for window in WINDOWS):
             hits.append(Hit("error code", word, f"{state} jobs with it", job_list(state=state, code=word)))
     return hits
 
