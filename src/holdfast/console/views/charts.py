@@ -123,7 +123,7 @@ def ribbon(spans: Sequence[Span]) -> Ribbon:
 # The edges of JOB as they are drawn: source, target, line, head, and the place of the label.
 _EDGES: tuple[tuple[str | None, str, str, str, tuple[tuple[int, int], ...]], ...] = (
     (None, "pending", "M13 37H40", "M48 37l-8-4v8z", ((27, 14),)),
-    ("pending", "running", "M152 37H200", "M208 37l-8-4v8z", ((180, 30),)),
+    ("pending", "running", "M152 37H200", "M208 37l-8-4v8z", ((180, 14),)),
     ("running", "succeeded", "M312 37H352", "M360 37l-8-4v8z", ((336, 14),)),
     ("running", "failed", "M260 54V126", "M260 134l-4-8h8z", ((290, 98),)),
     ("failed", "pending", "M216 134C190 112 160 96 134 62", "M129 54l-4 8h8z", ((202, 88),)),

@@ -100,7 +100,8 @@ def _retry(job: Job) -> Confirmation:
         title=f"Retry job {job.job_id}",
         says="It becomes pending and runs as soon as a worker is free.",
         facts=(
-            f"{counted(job.spent, 'attempt')} used, {left} left. Its effects still take place once.",
+            f"It has used {counted(job.spent, 'attempt')}; {left} more {'is' if left == 1 else 'are'} allowed.",
+            "Its effects still take place once.",
             f"Last error: {job.last_error_code or 'none'}.",
         ),
         button="Retry the job",
