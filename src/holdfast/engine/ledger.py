@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from operator import index
 from typing import TYPE_CHECKING, Any, Concatenate, Self, TypeVar, Unpack
 
-from holdfast.core import commands, records
+from holdfast.core import records
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json
 from holdfast.core.guarded import guarded
 from holdfast.core.machines import JobState
@@ -203,12 +203,9 @@ class Ledger:
 
     def cancel(self, job_id: int, *, actor: str = "local", reason: str | None = None) -> JobState:
         """Cancel a pending or failed job now; request a running one to stop. Return its state."""
-        job = self.job(job_id)
-        if job.state is JobState.RUNNING and self.perform(
-            lambda tx: tx.notes.request_cancel(job_id, actor=actor, reason=reason)
-        ):
-            return JobState.RUNNING
-        return self.rule(job, commands.Cancel(), actor=actor, reason=reason)
+        from holdfast.engine.rulings import cancel  # noqa: PLC0415 - of an operator
+
+        return cancel(self, self.job(job_id), actor=actor, reason=reason)
 
     def revoke(self, job_id: int, *, actor: str = "local", reason: str) -> JobState:
         """End the attempt that runs a job although its lease is valid. Return the job's state.
@@ -222,7 +219,9 @@ class Ledger:
 
     def retry(self, job_id: int, *, actor: str = "local", reason: str | None = None) -> JobState:
         """Retry a failed job if it has attempts left. Return its state."""
-        return self.rule(self.job(job_id), commands.Retry(run_at=self.store.now()), actor=actor, reason=reason)
+        from holdfast.engine.rulings import retry  # noqa: PLC0415 - of an operator
+
+        return retry(self, self.job(job_id), actor=actor, reason=reason)
 
     def quarantine(self, job_id: int, code: str, *, actor: str = "local", reason: str | None = None) -> JobState:
         """Quarantine a pending or failed job, so that nothing runs it automatically. Return its state."""

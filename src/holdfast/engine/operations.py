@@ -246,10 +246,9 @@ class Operations:
         versions = self._by_name.setdefault(operation.name, {})
         there = versions.setdefault(operation.version, operation)
         if there is not operation:
-            raise InputError(
-                f"operation {operation.name!r} version {operation.version} is declared twice",
-                next_step="Give one of them another name, or another version.",
-            )
+            from holdfast.engine.unfit import refuse_second  # noqa: PLC0415 - it is refused
+
+            refuse_second(operation.name, operation.version)
         if operation not in self._all:
             self._all.append(operation)
         self._newest[operation.name] = versions[newest(versions) or operation.version]

@@ -59,6 +59,20 @@ class RevokeTask(RuleTask):
             yield from of_move(self.job, self.outcome, at, self._execution, actor=self.actor)
 
 
+def cancel(ledger: Ledger, job: Job, *, actor: str, reason: str | None) -> JobState:
+    """Cancel a pending or failed job, or request a running one to stop; return its state. See `Ledger.cancel`."""
+    if job.state is JobState.RUNNING and ledger.perform(
+        lambda tx: tx.notes.request_cancel(job.job_id, actor=actor, reason=reason)
+    ):
+        return JobState.RUNNING
+    return rule(ledger, job, commands.Cancel(), actor=actor, reason=reason)
+
+
+def retry(ledger: Ledger, job: Job, *, actor: str, reason: str | None) -> JobState:
+    """Retry a failed job; return its state. See `Ledger.retry`."""
+    return rule(ledger, job, commands.Retry(run_at=ledger.store.now()), actor=actor, reason=reason)
+
+
 @guarded
 def revoke(ledger: Ledger, job_id: int, *, actor: str, reason: str) -> JobState:
     """End the attempt that runs a job, also under a live lease; return the job's state. See `Ledger.revoke`."""

@@ -13,6 +13,14 @@ from holdfast.core.protocol import ranked
 from holdfast.engine.operations import LEASE_S_MAX, NAME
 
 
+def refuse_second(name: str, version: str) -> NoReturn:
+    """Raise InputError for a second operation of one name and version."""
+    raise InputError(
+        f"operation {name!r} version {version} is declared twice",
+        next_step="Give one of them another name, or another version.",
+    )
+
+
 def refuse_unfit_operation(name: str, version: str, lease_s: float, timeout_s: float | None) -> NoReturn:
     """Raise InputError: the first of the settings that is wrong, or else the number of attempts."""
     if callable(name):
