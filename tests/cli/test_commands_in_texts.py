@@ -20,7 +20,7 @@ import pytest
 from holdfast.cli.app import app
 from tests.cli.commands import holdfast
 from tests.cli.test_next_steps import worked
-from tests.cli.test_refused_states import LISTED, PREPARED, TYPED
+from tests.cli.test_refused_states import DRAINED, LISTED, PREPARED, TYPED
 
 __all__ = ["worked"]
 
@@ -46,7 +46,7 @@ SITUATIONS = {
     "holdfast init --env {to} --db another.db": "holdfast init --env stage --db another.db",
     "holdfast nodd subscribe DATASET --account NUMBER": "holdfast nodd subscribe gfs --account 123456789012",
 }
-ELSEWHERE = {LISTED, *PREPARED, *TYPED}
+ELSEWHERE = {DRAINED, LISTED, *PREPARED, *TYPED}
 
 
 class Named(NamedTuple):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,6 +25,8 @@ from tests.cli.commands import Outcome, clean_environment, holdfast
 from tests.cli.test_procedure import shelving
 from tests.governance.quarantining import failed_once, quarantined, submitted
 from tests.governance.shelves import WHO, crashing, make
+from tests.nodd.aws import Cloud
+from tests.nodd.aws import cloud as cloud  # noqa: PLC0414 - a fixture
 from tests.nodd.s3 import loopback_s3
 from tests.support.ledgers import new_store
 
@@ -214,9 +217,10 @@ def test_commands_that_ask_for_a_password_succeed_at_a_terminal(tmp_path: Path) 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The command that lists a bucket, with a server on loopback instead of the one of AWS
+# The commands that list a bucket and drain a queue, with a server on loopback instead of the one of AWS
 
 LISTED = "holdfast nodd reconcile {dataset} --date {last}"
+DRAINED = "holdfast nodd drain-dlq --queue {dead.url} --reason TEXT"
 LISTING = (
     b'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><IsTruncated>false</IsTruncated><Contents>'
     b"<Key>gfs.20260802/00/atmos/gfs.t00z.pgrb2.0p25.f000</Key><Size>9</Size><ETag>&quot;e&quot;</ETag>"
@@ -234,3 +238,17 @@ def test_a_command_that_lists_a_bucket_succeeds(sqlite_ledger: str, monkeypatch:
         command = LISTED.format(dataset="gfs", last="2026-08-02")
         [found] = typed(*shlex.split(command)[1:])
     assert found["missing"] == found["listed"] > 0
+
+
+@pytest.mark.req("G-25")
+def test_a_command_that_drains_a_queue_succeeds(
+    sqlite_ledger: str, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", sqlite_ledger)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    url, _ = cloud.queue()
+    cloud.sqs.send_message(QueueUrl=url, MessageBody="garbage")
+    command = DRAINED.format(dead=SimpleNamespace(url=url))
+    assert typed(*shlex.split(command)[1:])["fates"] == {"rejected": 1}

@@ -201,7 +201,10 @@ def test_cancel_and_retry(history: str) -> None:
 
 def test_a_command_does_not_create_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    for command in (["cancel", "1"], ["retry", "1"], ["pause"], ["resume"], ["stalled"], ["recover"]):
+    for command in (
+        ["cancel", "1"], ["retry", "1"], ["pause", "--queue", "q"], ["resume", "--queue", "q"], ["stalled"],
+        ["recover"],
+    ):  # fmt: skip
         outcome = holdfast(*command, "--db", str(path), "--json")
         assert (outcome.code, outcome.error_code) == (4, "not_a_ledger"), command
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - the names are the assertion

@@ -241,7 +241,7 @@ def stages_an_unknown_call(run: Execution) -> None:
 
 @ends("quarantined", "payload_not_json", "PayloadNotJsonError: set is not a JSON type")
 def stages_a_call_that_is_not_json(run: Execution) -> None:
-    run.after_commit(Call(operation="good", payload={"n": {1}}))
+    run.after_commit(Call(operation="noop", payload={"n": {1}}))
 
 
 # -- changing the process ----------------------------------------------------------------------------------------

@@ -68,7 +68,10 @@ def look_at_ledger(store: Store[Any], now: datetime, datasets: Datasets) -> list
         elif fate == "rejected":
             findings.append(
                 _warning(
-                    "rejected_messages", reason, counted(n, "rejected message"), "List them: `holdfast nodd rejected`."
+                    "rejected_messages",
+                    reason,
+                    counted(n, "rejected message"),
+                    next_step="List them: `holdfast nodd rejected`.",
                 )
             )
     findings += [*_strange(strange), *_paused(paused, waiting)]
@@ -80,7 +83,7 @@ def look_at_ledger(store: Store[Any], now: datetime, datasets: Datasets) -> list
                     dataset,
                     f"no notice since {last.isoformat()}; this feed is never silent for more than"
                     f" {datasets[dataset].spec.policy.silence}",
-                    "Check the subscription, then look for missed objects:"
+                    next_step="Check the subscription, then look for missed objects:"
                     f" `holdfast nodd reconcile {dataset} --date {last:%Y-%m-%d}`.",
                 )
             )
@@ -98,7 +101,7 @@ def _strange(rows: Sequence[Sequence[Any]]) -> list[FeedFinding]:
             UNKNOWN_BUCKET,
             bucket,
             f"{counted(n, 'message')} of a bucket that no dataset has, ignored",
-            "Remove its subscription from the queue, or describe the dataset: `--datasets DIR`."
+            next_step="Remove its subscription from the queue, or describe the dataset: `--datasets DIR`."
             f" List the messages: `holdfast nodd ignored --reason {UNKNOWN_BUCKET}`.",
         )
         for bucket, n in sorted(times.items())
@@ -111,7 +114,7 @@ def _paused(paused: Sequence[str], waiting: Mapping[str, int]) -> list[FeedFindi
             "paused_with_backlog",
             name,
             f"the dataset is paused, with {counted(waiting[name], 'waiting unit')}",
-            f"Resume it: `holdfast nodd resume {name} --reason TEXT`.",
+            next_step=f"Resume it: `holdfast nodd resume {name} --reason TEXT`.",
         )
         for name in sorted(paused)
         if waiting.get(name)
@@ -128,7 +131,7 @@ def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[
                 "in_flight_limit",
                 "queue",
                 "more than 100,000 messages are in flight: SQS delivers no more until some are deleted",
-                "Stop other readers of this queue.",
+                next_step="Stop other readers of this queue.",
             )
         )
     if dead is None:
@@ -140,7 +143,7 @@ def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[
                 "dead_letters_expire",
                 "dead-letter queue",
                 "its retention is less than 14 days, counted from when a message was first sent",
-                "Set MessageRetentionPeriod to 1209600.",
+                next_step="Set MessageRetentionPeriod to 1209600.",
             )
         )
     if n := int(dead_attributes.get("ApproximateNumberOfMessages", 0)):
@@ -149,7 +152,7 @@ def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[
                 "dead_letters",
                 "dead-letter queue",
                 counted(n, "message"),
-                f"Drain it: `holdfast nodd drain-dlq --queue {dead.url} --reason TEXT`.",
+                next_step=f"Drain it: `holdfast nodd drain-dlq --queue {dead.url} --reason TEXT`.",
             )
         )
     return findings
@@ -171,7 +174,7 @@ def look_at_visibility(store: Store[Any], queue: Queue) -> list[FeedFinding]:
             "visibility_too_short",
             "queue",
             f"99 % of attempts take up to {p99_s:.1f} s, but the visibility timeout is {visibility_s} s",
-            f"Set VisibilityTimeout to {math.ceil(max(2 * p99_s, p99_s + BUFFER_S))} or more.",
+            next_step=f"Set VisibilityTimeout to {math.ceil(max(2 * p99_s, p99_s + BUFFER_S))} or more.",
         )
     ]
 
@@ -192,7 +195,7 @@ def _policy(attributes: dict[str, str], datasets: Datasets) -> list[FeedFinding]
                 "no_policy",
                 "queue policy",
                 "the queue has no policy, so no topic can write to it",
-                "Print the policy of a dataset: `holdfast nodd subscribe DATASET --account NUMBER`.",
+                next_step="Print the policy of a dataset: `holdfast nodd subscribe DATASET --account NUMBER`.",
             )
         )
     sources: list[str] = []
@@ -206,7 +209,7 @@ def _policy(attributes: dict[str, str], datasets: Datasets) -> list[FeedFinding]
                     "open_queue",
                     "queue policy",
                     "every SNS topic can write to this queue: the policy has no aws:SourceArn",
-                    "Print a correct policy: `holdfast nodd subscribe DATASET --account NUMBER`.",
+                    next_step="Print a correct policy: `holdfast nodd subscribe DATASET --account NUMBER`.",
                 )
             )
     return [*findings, *(_dead_topic(arn) for arn in sources if arn in RETIRED_TOPICS)]
@@ -214,7 +217,10 @@ def _policy(attributes: dict[str, str], datasets: Datasets) -> list[FeedFinding]
 
 def _dead_topic(arn: str) -> FeedFinding:
     return _critical(
-        "dead_topic", arn, RETIRED_TOPICS[arn], "Subscribe to the current topic: `holdfast nodd datasets` lists it."
+        "dead_topic",
+        arn,
+        RETIRED_TOPICS[arn],
+        next_step="Subscribe to the current topic: `holdfast nodd datasets` lists it.",
     )
 
 

@@ -211,7 +211,7 @@ def _machine_drift(store: Store[Any], connection: Any) -> list[str]:
 def rules_of(store: Store[Any], connection: Any) -> Rules:
     rows = store.execute(connection, "SELECT name, value FROM holdfast_meta WHERE name IN ('epoch', 'governed')")
     settings = Settings((name, value) for name, value in rows)
-    return Rules(int(settings["epoch"]), settings["governed"] == "yes")
+    return Rules(int(settings["epoch"]), settings.get("governed") == "yes")  # if it is missing, `check` says so
 
 
 def door_is_open(store: Store[Any], connection: Any) -> bool:
