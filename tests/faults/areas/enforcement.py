@@ -13,6 +13,7 @@ ON_SQLITE = "store/sqlite/triggers.py"
 ON_POSTGRES = "store/postgres/functions.py"
 DOOR = "tests/enforcement/test_door.py"
 DRIFT = "tests/enforcement/test_drift.py"
+IN_FORCE = "tests/enforcement/test_in_force.py"
 GUARDIANS = "tests/enforcement/test_guardians.py"
 JOURNAL = "tests/enforcement/test_journal.py"
 REFUSALS = "tests/enforcement/test_refusals.py"
@@ -44,6 +45,16 @@ REFUSED = (
             Patch(JOINT, "job_violations", " OR (NOT {changed} AND {new}.version <> {old}.version)", ""),
         ),
         tests=(f"{REFUSALS}::test_a_version_does_not_grow_without_a_move",),
+        databases=BOTH,
+    ),
+    SeededFault(
+        id="enforcement.version_in_force_not_required",
+        meaning="In a governed ledger the database accepts new work of a version that is not in force.",
+        patches=(
+            Patch(ON_SQLITE, "governed_triggers", " AND NOT {usable} AND", " AND NOT {usable} AND 1 = 0 AND"),
+            Patch(ON_POSTGRES, "_job_in_force", "IF NOT FOUND AND", "IF false AND"),
+        ),
+        tests=(f"{IN_FORCE}::test_a_retired_or_superseded_version_is_refused",),
         databases=BOTH,
     ),
     SeededFault(

@@ -308,6 +308,21 @@ ANSWERED = (
         tests=(f"{MESSAGES}::test_an_error_is_redacted_and_short_on_every_path",),
         databases=BOTH,
     ),
+    SeededFault(
+        id="store.commit_answer_not_awaited",
+        meaning="A submit on PostgreSQL is acknowledged by its row, before the answer to its COMMIT.",
+        patches=(
+            Patch(
+                "store/postgres/connection.py",
+                "LedgerConnection._answer",
+                "found = after if found.status in ANSWERED else found",
+                "continue",
+            ),
+        ),
+        tests=(
+            "tests/store/test_alone.py::test_a_submit_whose_commit_fails_after_its_row_was_sent_is_not_acknowledged",
+        ),
+    ),
 )
 
 FAULTS = (*MATCHED, *COUNTED, *ANSWERED)
