@@ -8,8 +8,8 @@ Invariants: the position of an unknown station is None.
 
 from holdfast.nodd.area import Point, unwrapped
 
-# latitude, longitude in degrees, rounded to ten metres
 CIRCLE_POINTS = 32
+# latitude, longitude in degrees, rounded to ten metres
 _TABLE = """
 KABR 45.4558 -98.4133     KABX 35.1497 -106.8239    KAKQ 36.9841 -77.0074     KAMA 35.2333 -101.7093
 KAMX 25.6111 -80.4127     KAPX 44.9064 -84.7195     KARX 43.8228 -91.1911     KATX 48.1946 -122.4957
