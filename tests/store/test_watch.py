@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from holdfast.engine.worker.bell import Bell
 from holdfast.store import Store
 from holdfast.store.postgres import watch as postgres_watch
 from holdfast.store.postgres.connection import NOTIFY_TEXT
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import watch as sqlite_watch
 from holdfast.store.sqlite.poll import PERIOD_S
 from holdfast.store.sqlite.store import SqliteStore
@@ -166,7 +168,7 @@ def test_a_watch_that_lost_its_connection_reconnects_and_looks(new_postgres_ledg
         with psycopg.connect(new_postgres_ledger, autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+                " WHERE application_name = 'holdfast' AND datname = current_database()"
             )
         assert noticed(watch)  # what was announced meanwhile is not known
         settle(watch)
@@ -175,7 +177,9 @@ def test_a_watch_that_lost_its_connection_reconnects_and_looks(new_postgres_ledg
         assert noticed(watch)
 
 
-def test_a_watch_that_cannot_connect_tries_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_that_cannot_connect_tries_again_after_a_pause(
+    new_postgres_ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(postgres_watch, "RETRY_S", 30)
     at = time.monotonic()
     monkeypatch.setattr(postgres_watch, "time", SimpleNamespace(monotonic=lambda: at))
@@ -186,13 +190,77 @@ def test_a_watch_that_cannot_connect_tries_again_after_a_pause(monkeypatch: pyte
         tries += 1
         raise StoreUnavailableError("no server")
 
-    watch = postgres_watch.ListenWatch(connect, "channel")
-    assert [watch.changed(), watch.changed()] == [False, False]
-    assert (tries, watch.fileno()) == (1, None)
-    at += 31
-    assert watch.changed() is False
-    assert tries == 2
-    watch.close()
+    with Ledger(new_postgres_ledger) as ledger:
+        watch = ledger.store.watch()
+        monkeypatch.setattr(ledger.store, "take", connect)
+        assert [watch.changed(), watch.changed()] == [False, False]
+        assert (tries, watch.fileno(), watch.period_s) == (1, None, 30)
+        at += 31
+        assert watch.changed() is False
+        assert tries == 2
+        watch.close()
+
+
+CONNECTIONS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast' AND datname = current_database()"
+)
+
+
+def test_a_thread_listens_on_the_connection_on_which_it_writes(new_postgres_ledger: str) -> None:
+    with Ledger(new_postgres_ledger) as ledger:
+        ledger.submit("noop")
+        with closing(ledger.store.watch()) as watch:
+            settle(watch)
+            listening = watch.fileno()
+            with ledger.store.transaction() as transaction:
+                assert transaction.connection.fileno() == listening
+                assert transaction.execute("SELECT pg_listening_channels()") == [("holdfast_public",)]
+                assert transaction.execute(CONNECTIONS) == [(1,)]
+                with ledger.store.reading() as reading:  # a second one at the same time
+                    assert reading.connection.fileno() != listening
+            with ThreadPoolExecutor() as threads:  # another thread gets another one
+
+                def used() -> int:
+                    with ledger.store.glance() as reading:
+                        return int(reading.connection.fileno())
+
+                assert threads.submit(used).result() != listening
+            assert watch.fileno() == listening
+            ledger.submit("noop")
+            assert noticed(watch)
+        with ledger.store.transaction() as transaction:  # it is an ordinary connection again
+            assert transaction.connection.fileno() == listening
+            assert transaction.execute("SELECT pg_listening_channels()") == []
+
+
+def test_what_is_notified_while_the_connection_is_used_is_noticed_after_that(new_postgres_ledger: str) -> None:
+    with Ledger(new_postgres_ledger) as ledger, closing(ledger.store.watch()) as watch:
+        settle(watch)
+        for _ in range(2):  # by a transaction, and by a statement that is sent below psycopg
+            with psycopg.connect(new_postgres_ledger, autocommit=True) as other, ledger.store.transaction() as session:
+                other.execute("NOTIFY holdfast_public, 'default'")
+                session.execute("SELECT 1")
+            assert watch.changed()
+            assert not watch.changed()
+        connection = ledger.store.take()
+        ledger.store.pool.give(connection, sound=True)
+        with psycopg.connect(new_postgres_ledger, autocommit=True) as other:
+            other.execute("NOTIFY holdfast_public, 'default'")
+        connection.command("SELECT 1")
+        assert watch.changed()
+        assert not watch.changed()
+
+
+def test_a_session_that_an_effect_has_changed_listens_again(new_postgres_ledger: str) -> None:
+    with Ledger(new_postgres_ledger) as ledger, closing(ledger.store.watch()) as watch:
+        settle(watch)
+        with ledger.store.transaction() as transaction:
+            assert cast("PostgresStore", ledger.store).reset_session(transaction.connection)
+        assert watch.changed()
+        settle(watch)
+        with Ledger(new_postgres_ledger) as other:
+            other.submit("noop")
+        assert noticed(watch)
 
 
 def test_polling_is_possible_on_what_fileno_returns(watch: Watch) -> None:

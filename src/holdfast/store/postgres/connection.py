@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, sql
 from psycopg.pq import ExecStatus
 
 ANSWERED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
@@ -35,6 +35,9 @@ class LedgerConnection(psycopg.Connection[tuple[Any, ...]]):
         self.plans_due, self.plans_age_s = 0.0, 0.0  # when the plans are discarded next, and how long they are kept
         self.effects_ran = False  # whether effects ran whose changes of the session are not undone yet
         self.announcing = False  # whether the answer to a NOTIFY is still to be read
+        self.listens = False
+        self._notifications: list[psycopg.Notify] = []  # read by psycopg and not looked at yet
+        self.add_notify_handler(self._notifications.append)
         self._named: set[str] = set()  # the statements that the server knows
         self._readable, self._ready = select.poll(), select.poll()
         self._readable.register(self.pgconn.socket, select.POLLIN)
@@ -86,6 +89,24 @@ class LedgerConnection(psycopg.Connection[tuple[Any, ...]]):
                 self.forget()
         while self._readable.poll(0):  # a notice, or the end of the connection
             self.pgconn.consume_input()
+
+    def heard(self, channel: str) -> bool:
+        """Return whether a notification came since the last call. The first call begins to listen, and returns True."""
+        if not self.listens:
+            self.command(sql.SQL("LISTEN {}").format(sql.Identifier(channel)).as_string(self))
+            self.listens = True
+            return True
+        found = bool(self._notifications)
+        self._notifications.clear()
+        while self.pgconn.notifies() is not None:
+            found = True
+        return found
+
+    def unlisten(self) -> None:
+        """Listen no longer."""
+        self.listens = False
+        self.settle()
+        self.command("UNLISTEN *")
 
     def command(self, text: str) -> None:
         """Run a command outside of any transaction."""

@@ -175,6 +175,7 @@ def reset_after_effects(connection: LedgerConnection, schema: str, lock_s: float
     commit less durable.
     """
     needed = _needs(connection, schema, lock_s, local=local)
+    connection.listens = False
     cursor = psycopg.ClientCursor(connection)
     cursor.execute(f"{_FORGET}; {_SET}, {_PREPARED}, pg_catalog.current_setting('transaction_read_only')", needed)
     while cursor.nextset():

@@ -35,7 +35,7 @@ from holdfast.store.postgres.connection import LedgerConnection, arrays
 from holdfast.store.postgres.errors import first_line, translated, without_password
 from holdfast.store.postgres.idioms import pyformat
 from holdfast.store.postgres.schema import PostgresSchema
-from holdfast.store.postgres.watch import ListenWatch
+from holdfast.store.postgres.watch import ListeningPool, ListenWatch
 from holdfast.store.requests import Effect
 from holdfast.store.statements import statements
 from holdfast.store.store import Clock, Params
@@ -62,6 +62,7 @@ class PostgresStore(PostgresSchema):
 
     def __init__(self, url: str, clock: Clock | None = None, *, schema: str = "public") -> None:
         super().__init__(url, clock, schema)
+        self.pool: ListeningPool = ListeningPool(self._open, self._disconnect)
         self.pooled = False  # a pooler is between this process and the server, and may change the session
         self._keeps_sessions: bool | None = None  # whether that pooler is in session mode; None: not known yet
         self._statements = _qualified_statements(self._prefix())
@@ -278,7 +279,7 @@ class PostgresStore(PostgresSchema):
         return PostgresUpkeep(self)
 
     def watch(self) -> Watch:
-        return session.NoWatch() if self.pooled else ListenWatch(self._open, self._channel)
+        return session.NoWatch() if self.pooled else ListenWatch(self, self._channel)
 
     def translate(self, error: Exception) -> HoldfastError | None:
         return translated(error, url=self.url, schema=self.schema) if isinstance(error, psycopg.Error) else None
