@@ -1,4 +1,4 @@
-"""The transition table: what a declaration refuses, and what the declared machines say, edge by edge.
+"""The transition table: what is refused, and what the declared machines say, edge by edge.
 
 Invariants: the expectations here are written out by hand, as the design draws them, and never computed from the table.
 """
@@ -14,6 +14,7 @@ import pytest
 from holdfast.core.entries import ENTRY_STATUS, entry_edges
 from holdfast.core.errors import BrokenError, InvalidStateTransitionError, MachineError
 from holdfast.core.machine import Edge, Machine, Row, Rule
+from holdfast.core.machine_flaws import require_sound
 from holdfast.core.machines import (
     COMMITTED,
     EXECUTION,
@@ -32,8 +33,9 @@ from holdfast.core.machines import (
     SwitchState,
 )
 from holdfast.core.pairing import joint_moves
+from holdfast.store import generate
 
-# -- what a declaration refuses ---------------------------------------------------------------------------------------
+# -- what is refused --------------------------------------------------------------------------------------------------
 
 
 def declared(*rows: tuple[str, str] | tuple[str, str, Rule], final: str = "end") -> Machine:
@@ -125,6 +127,7 @@ FLAWS: dict[str, tuple[list[tuple[str, str] | tuple[str, str, Rule]], str, str]]
 
 def test_a_sound_table_is_taken() -> None:
     machine = declared(*SOUND)
+    require_sound(machine)
     assert machine.states == ("here", "there", "end")
     assert machine.edges == (Edge(None, "here"), Edge("here", "there"), Edge("there", "end"))
     assert machine.events == ("make", "go", "stop")
@@ -133,10 +136,11 @@ def test_a_sound_table_is_taken() -> None:
 
 
 @pytest.mark.parametrize("flaw", FLAWS)
-def test_a_flawed_table_is_refused_when_it_is_declared(flaw: str) -> None:
+def test_a_flawed_table_is_refused(flaw: str) -> None:
     rows, final, message = FLAWS[flaw]
+    machine = declared(*rows, final=final)
     with pytest.raises(MachineError) as caught:
-        declared(*rows, final=final)
+        require_sound(machine)
     assert str(caught.value) == message
     assert caught.value.as_dict()["error_code"] == "machine_invalid"
     assert caught.value.context == {"machine": "M"}
@@ -163,6 +167,7 @@ def test_a_text_that_is_not_a_path_is_refused(path: str) -> None:
 
 def test_a_governed_exit_of_a_final_state_is_allowed() -> None:
     machine = declared(*SOUND, ("release", "end → here", Rule.GOVERNED))
+    require_sound(machine)
     assert machine.governed_edges == {Edge("end", "here")}
     assert machine.path("release", "end").governed
 
@@ -170,6 +175,18 @@ def test_a_governed_exit_of_a_final_state_is_allowed() -> None:
 def test_rows_of_other_machines_are_not_looked_at() -> None:
     rows = [*(Row("M", *row) for row in SOUND), Row("OTHER", "odd", "not a path")]
     assert Machine("M", rows, final={"end"}).events == ("make", "go", "stop")
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_table_is_sound(name: str) -> None:
+    require_sound(MACHINES[name])
+
+
+def test_no_triggers_are_generated_from_a_flawed_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, final, _ = FLAWS["a circle without a way out"]
+    monkeypatch.setitem(MACHINES, "M", declared(*rows, final=final))
+    with pytest.raises(MachineError):
+        generate.texts()
 
 
 # -- looking paths up -------------------------------------------------------------------------------------------------

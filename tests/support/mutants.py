@@ -15,6 +15,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "core/rulings.py": (*_GUARDS, "tests/engine/test_rulings.py"),
     "core/project.py": ("tests/core/test_project.py",),
     "core/machine.py": ("tests/core/test_machine.py",),
+    "core/machine_flaws.py": ("tests/core/test_machine.py",),
     "core/records.py": ("tests/core/test_records.py",),
     "core/digest.py": ("tests/core/test_digest.py",),
     "core/exact_json.py": ("tests/core/test_digest.py",),

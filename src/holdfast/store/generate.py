@@ -6,7 +6,8 @@
 A ledger gets the triggers of these files, and opening one compares them; nothing is generated at run time. `{epoch}`
 stands for the ledger's epoch, `{schema}` for the quoted schema on PostgreSQL.
 
-Invariants: a file is exactly what the transition table and `store.tables` say; a test and `make verify` compare.
+Invariants: a file is exactly what the transition table and `store.tables` say; a test and `make verify` compare; a
+transition table that contradicts itself is refused.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from holdfast.core.machine_flaws import require_sound
+from holdfast.core.machines import MACHINES
 from holdfast.store.postgres import triggers as postgres
 from holdfast.store.postgres.functions import functions
 from holdfast.store.sqlite import triggers as sqlite
@@ -27,6 +30,8 @@ EPOCH, SCHEMA = "{epoch}", "{schema}"
 def texts() -> dict[Path, str]:
     """Return what each file must hold."""
     here = Path(__file__).parent
+    for machine in MACHINES.values():
+        require_sound(machine)
     on_sqlite = [
         f"-- digest of the tables: {digest_of_tables(expected_tables())}\n",
         *(f"-- trigger: {name}\n{text};\n" for name, text in sqlite.triggers(EPOCH).items()),
