@@ -7,15 +7,15 @@ what has been answered is noted before the next step, by one write that outlives
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from holdfast import Execution, Ledger
 from holdfast.core.commands import Commit, Finish
 from holdfast.core.decide import Move, Refused
 from holdfast.core.records import Attempt
-from holdfast.engine.tasks import ClaimTask, EndTask, Task
+from holdfast.engine.tasks import ClaimTask, EndTask
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.reaper import recover
+from holdfast.engine.worker.turn import Turn
 from holdfast.engine.world import World
 from holdfast.store import Lease
 from holdfast.testing import VirtualClock
@@ -92,16 +92,13 @@ def create(url: str, *, notes: str, counted: str, by: str = "statement", kill_at
 
 def _write(ledger: Ledger, *, ended: Sequence[HeldAttempt] = (), claim: int = 0) -> list[HeldAttempt]:
     """Run what was claimed before, then end it and claim more in one transaction, as a worker does."""
-    tasks: list[Task[Any]] = []
     for running in ended:
         if not running.ended:
             running.run()
-        assert running.task is not None
-        tasks.append(running.task)
-    wanted = ClaimTask(Lease(owner="worker", seconds=LEASE_S, n=claim))
-    ledger.perform_tasks([*tasks, wanted] if claim else tasks)
-    assert all(isinstance(task.result(), Move) for task in tasks)
-    return [HeldAttempt(ledger, attempt) for attempt in wanted.result()] if claim else []
+    turn = Turn(ended, Lease(owner="worker", seconds=LEASE_S, n=claim, durable=bool(ended)) if claim else None)
+    ledger.perform_tasks(turn.tasks)
+    assert all(isinstance(task.result(), Move) for task in turn.tasks if not isinstance(task, ClaimTask))
+    return turn.settled(ledger)
 
 
 def _commit_without_finishing(ledger: Ledger, attempt: Attempt) -> None:

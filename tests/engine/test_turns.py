@@ -220,9 +220,9 @@ def test_a_worker_on_sqlite_is_not_woken_by_its_own_turns(
         store: Any = ledger.store
         begin = store._begin
 
-        def beginning(connection: Any) -> None:
+        def beginning(connection: Any, *how: str) -> None:
             begins.append(threading.get_ident())
-            begin(connection)
+            begin(connection, *how)
 
         monkeypatch.setattr(store, "_begin", beginning)
         with working(ledger, poll_s=60.0, concurrency=2):

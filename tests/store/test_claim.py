@@ -315,7 +315,7 @@ def _postgres_cost(verbs: Verbs) -> list[tuple[str, str]]:
     params = {
         "state": "running", "status": "IN_PROGRESS", "edges": 1, "event": "claim", "owner": WORKER,
         "queues": '["default"]', "leases": "{}", "lease_s": 1.0, "begins": True, "n": 10, "move_id": "m",
-        "now": verbs.clock(), "payload_max": 9,
+        "now": verbs.clock(), "payload_max": 9, "durable": True,
     }  # fmt: skip
     with verbs.store.transaction() as transaction:
         connection = transaction.connection

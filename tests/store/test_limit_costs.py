@@ -142,6 +142,7 @@ def test_parked_jobs_cost_a_claim_nothing(verbs: Verbs, one_key: bool, parked: i
     claim = {
         "state": "running", "status": "IN_PROGRESS", "edges": 1, "event": "claim", "owner": "w", "lease_s": 1.0,
         "queues": '["default"]', "leases": "{}", "begins": True, "n": 10, "move_id": "n", "token": 1, "payload_max": 9,
+        "durable": True,
     }  # fmt: skip
     now = verbs.clock() if dialect == "postgres" else time_text(verbs.clock())
     due = {"queues": '["default"]', "n": 100, "now": now}

@@ -19,9 +19,13 @@ DIALECTS = ("sqlite", "postgres")
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
-# PostgreSQL measures leases and makes tokens by its own clock; SQLite gets both. Only PostgreSQL has a sequence of ids.
+# PostgreSQL measures leases and makes tokens by its own clock; SQLite gets both. Only PostgreSQL has a sequence of ids,
+# and decides in a statement whether its transaction is synced.
 OWN = {
-    "claim_jobs": {"sqlite": {"expires", "started", "token"}, "postgres": {"lease_s", "begins", "payload_max"}},
+    "claim_jobs": {
+        "sqlite": {"expires", "started", "token"},
+        "postgres": {"lease_s", "begins", "payload_max", "durable"},
+    },
     "claim_these": {"sqlite": {"expires", "started", "token"}, "postgres": {"lease_s", "begins", "payload_max"}},
     "insert_jobs": {"sqlite": {"after"}, "postgres": set()},
     "complete_jobs": {"sqlite": {"rows"}, "postgres": {"ids", "tokens", "results"}},

@@ -24,7 +24,7 @@ from operator import attrgetter
 from typing import Any
 
 from holdfast.core.errors import StoreError
-from holdfast.engine.tasks import Task
+from holdfast.engine.tasks import ClaimTask, Task
 from holdfast.engine.world import BETWEEN, World, nothing
 from holdfast.store import Store, Transaction
 from holdfast.store.pool import refuse_reentry
@@ -133,7 +133,9 @@ class Committer:
 
                 rest = write_at_once(tasks, self.store, self._write)
             if rest:
-                self._write(rest, partial(write_sets, rest))
+                claims = all(type(task) is ClaimTask and not task.lease.durable for task in rest)
+                lone = claims and self.store.one_writer and not self.store.limited
+                self._write(rest, partial(write_sets, rest), lone=lone)
         except Exception as error:  # noqa: BLE001 - whatever it is, the tasks that did not cause it must go on
             from holdfast.engine.isolation import Isolation  # noqa: PLC0415 - most groups do not fail
 

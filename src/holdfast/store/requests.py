@@ -129,6 +129,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     seconds_by_operation: Mapping[str, float] = {}
     begin: bool = True  # start the execution in the same write; False: only lease it
+    durable: bool = True  # False: alone in its transaction it is not synced, so a power cut may take it back
     payload_max: int = 1 << 31  # a longer payload is read when it is first used
 
 

@@ -60,11 +60,11 @@ class Store(ABC, Generic[Connection]):
         """Yield a transaction that commits at the end of the block, or is rolled back by any exception."""
         yield from self._transaction()
 
-    def _transaction(self) -> Iterator[Transaction]:
+    def _transaction(self, *how: str) -> Iterator[Transaction]:
         connection = self.take()
         sound = False
         try:
-            self._begin(connection)
+            self._begin(connection, *how)
             try:
                 transaction = self.transactions(self, connection)
                 yield transaction
@@ -84,7 +84,7 @@ class Store(ABC, Generic[Connection]):
             self.pool.give(connection, sound=sound)
 
     def alone(self) -> _GeneratorContextManager[Transaction]:
-        """Return a transaction for a block with one statement that writes: a database may commit it by itself."""
+        """Return a transaction for a lone submit or claim, which a database may commit with less than others."""
         return self.transaction()
 
     def borrowed(self, connection: Any) -> _GeneratorContextManager[Transaction]:
@@ -285,7 +285,7 @@ class Store(ABC, Generic[Connection]):
     def _disconnect(self, connection: Connection) -> None: ...
 
     @abstractmethod
-    def _begin(self, connection: Connection) -> None: ...
+    def _begin(self, connection: Connection, *how: str) -> None: ...
 
     @abstractmethod
     def _begin_reading(self, connection: Connection) -> None: ...

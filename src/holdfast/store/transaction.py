@@ -116,6 +116,7 @@ class Transaction(Reading):
     """One transaction of the ledger."""
 
     writes = True
+    alone = False  # its one statement commits itself
     turns: Group[Never, typed.TurnWrites] = Group("Turn")
     rulings: Group[Never, typed.RulingWrites] = Group("Ruling")
     recovery: Group[Never, typed.RecoveryWrites] = Group("Recovery")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.faults.seeded import Patch, SeededFault, plain
 
 SQLITE = "store/sqlite/executions.sql"
+UNDURABLE = "tests/engine/test_undurable_claims.py"
+CRASHED = "tests/crash/test_undurable_claims.py"
 FM_001 = "tests/engine/test_fm_001.py"
 FM_002 = (
     "tests/engine/test_failure_modes.py::test_fm_002_a_crash_leaves_all_of_a_write_or_nothing_and_recovery_ends_it_once"
@@ -121,5 +123,57 @@ FAULTS = (
         "A purge of quarantined jobs drops nothing.",
         Patch("governance/quarantine.py", "purge", "dry_run=not apply", "dry_run=True"),
         "tests/governance/test_quarantine.py::test_a_purge_drops_payload_and_result_and_keeps_the_record",
+    ),
+    plain(
+        "engine.token_of_a_claim_that_is_not_durable",
+        "A handler gets the token of a claim that a crash of the database can take back.",
+        Patch("engine/worker/attempt.py", "HeldAttempt.token", "if not self.durable:", "if False:"),
+        f"{UNDURABLE}::test_a_token_that_is_read_makes_its_claim_durable_first",
+        f"{CRASHED}::test_a_token_reaches_a_handler_only_once_its_claim_is_durable",
+    ),
+    plain(
+        "engine.repeated_attempt_may_be_forgotten",
+        "A repeated attempt starts although a crash of the database can take its claim back, and with it the count.",
+        Patch("engine/worker/turn.py", "Turn.settled", "if durable or all(", "if True or all("),
+        f"{UNDURABLE}::test_the_claim_of_a_repeated_attempt_is_made_durable",
+        f"{CRASHED}::test_an_attempt_that_is_not_the_first_starts_only_once_its_claim_is_durable",
+    ),
+    SeededFault(
+        id="engine.end_not_synced_beside_a_claim",
+        meaning="On PostgreSQL the ends of a turn are not synced, because the claim beside them need not be.",
+        patches=(Patch("store/verbs/turns.py", "TurnWrites.turn", "durable=True", "durable=lease.durable"),),
+        tests=(f"{CRASHED}::test_what_is_written_in_one_transaction_with_a_claim_is_synced",),
+    ),
+    SeededFault(
+        id="engine.group_not_synced_beside_a_claim",
+        meaning="On PostgreSQL a group of writes is not synced, because a claim in it need not be.",
+        patches=(
+            Patch(
+                "store/verbs/executions.py",
+                "ExecutionWrites.claim",
+                "lease.durable or not self._session.alone",
+                "lease.durable",
+            ),
+        ),
+        tests=(f"{CRASHED}::test_what_is_written_in_one_transaction_with_a_claim_is_synced",),
+    ),
+    SeededFault(
+        id="engine.group_not_synced_in_a_file",
+        meaning="In a SQLite ledger a group of writes is not synced, because a claim in it need not be.",
+        patches=(Patch("engine/committer.py", "Committer._run", "claims = all(", "claims = any("),),
+        tests=(f"{UNDURABLE}::test_a_lone_claim_on_sqlite_is_not_synced_and_every_other_transaction_is",),
+        postgres=False,
+    ),
+    plain(
+        "engine.connection_left_unsynced",
+        "A connection on which a claim was not synced syncs nothing from then on.",
+        Patch(
+            "store/sqlite/store.py",
+            "SqliteStore._begin",
+            "        connection.execute(f",
+            "        if synchronous:\n            connection.execute(f",
+        ),
+        f"{UNDURABLE}::test_a_lone_claim_on_sqlite_is_not_synced_and_every_other_transaction_is",
+        f"{UNDURABLE}::test_what_follows_a_claim_that_failed_is_synced",
     ),
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.commands import Complete
+from holdfast.core.machines import EXEC_IDS
 from holdfast.core.records import Attempt
 from holdfast.engine.failures import FailureKind
 from holdfast.engine.operations import LEASE_S, Operation
@@ -42,12 +43,26 @@ class HeldAttempt(Execution):
     agains = 0
     confirmed: frozenset[object] = frozenset()  # operations whose version the registry gave during this end
 
-    def __init__(self, ledger: Ledger, attempt: Attempt, claimed_at: float = 0.0) -> None:
+    def __init__(self, ledger: Ledger, attempt: Attempt, claimed_at: float = 0.0, *, durable: bool = True) -> None:
         self._ledger = self.ledger = ledger
         self.record = attempt
         self.claimed_at = claimed_at  # monotonic
+        self.durable = durable  # whether the claim is known to be
         self._ends = count()
         self.operation: Operation[Any, Any] | None = ledger.operations.found(attempt.operation, attempt.version)
+
+    @property
+    def token(self) -> int:
+        if not self.durable:
+            from holdfast.engine.worker.undurable import make_durable  # noqa: PLC0415 - few handlers look at it
+
+            make_durable([self], self.ledger)
+        return self.record.token
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first attempt at its job."""
+        return self.record.exec_id % EXEC_IDS == 1
 
     @property
     def lease_s(self) -> float:

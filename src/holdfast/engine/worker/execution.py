@@ -65,7 +65,7 @@ class Execution:
 
     @property
     def token(self) -> int:
-        """The fencing token of this attempt: larger than that of any earlier one."""
+        """The fencing token of this attempt: larger than that of any earlier one. To read it can cost a write."""
         return self.record.token
 
     @property

@@ -54,7 +54,12 @@ class Heartbeat(Helper):
 
     def beat(self) -> None:
         """Extend every lease that is held, and write down the progress that was noted."""
-        held = {running.record.exec_id: running for running in self._held()}
+        held: dict[int, HeldAttempt] = {}
+        for running in self._held():
+            other = held.setdefault(running.record.exec_id, running)
+            if other is not running:  # a crash of the database took the first claim back, and this worker claimed again
+                lost, held[running.record.exec_id] = sorted((other, running), key=lambda each: each.record.token)
+                self._stop(lost)
         leases = [(running.record.execution, running.lease_s) for running in held.values()]
         now = self._ledger.store.now()
         progress = self._ledger.take_progress()
@@ -68,11 +73,14 @@ class Heartbeat(Helper):
         for exec_id, running in held.items():
             cancel_requested = kept.get(exec_id)
             if cancel_requested is None:
-                self.lost += 1
-                running.lost_at = running.lost_at or monotonic()
-                running.stop()  # it has ended, or the lease is lost: there is no more to do
+                self._stop(running)  # it has ended, or the lease is lost: there is no more to do
                 continue
             running.extended(now + timedelta(seconds=running.lease_s))
             if cancel_requested:
                 running.cancel_requested = True
                 running.stop()
+
+    def _stop(self, running: HeldAttempt) -> None:
+        self.lost += 1
+        running.lost_at = running.lost_at or monotonic()
+        running.stop()

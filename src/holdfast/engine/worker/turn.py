@@ -50,5 +50,10 @@ class Turn:
         if self.claim.error is not None:
             self.outage = self.claim.error
             return []
-        now = monotonic()
-        return [HeldAttempt(ledger, attempt, now) for attempt in self.claim.result()]
+        now, durable = monotonic(), self.claim.lease.durable
+        claimed = [HeldAttempt(ledger, attempt, now, durable=durable) for attempt in self.claim.result()]
+        if durable or all(running.is_first for running in claimed):
+            return claimed
+        from holdfast.engine.worker.undurable import counted  # noqa: PLC0415 - most attempts are first ones
+
+        return counted(claimed, ledger)

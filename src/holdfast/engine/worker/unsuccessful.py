@@ -70,7 +70,7 @@ def _hold(running: HeldAttempt, seconds: float) -> None:
 
 
 def _command(running: HeldAttempt, outcome: Raised, now: datetime) -> object:
-    token, code, message = running.token, outcome.code, outcome.message
+    token, code, message = running.record.token, outcome.code, outcome.message
     after = now + timedelta(seconds=outcome.after_s)
     match outcome.then:
         case Then.GIVE_BACK:

@@ -96,7 +96,7 @@ class Worker:
         self._lingering = self._woken = False  # woken: look for work now
         self._slots: list[Slots] = []  # for plain handlers, and for `async def` once there is one
         self._done: deque[HeldAttempt] = deque()  # ended by other threads, and not yet gathered
-        self._held: dict[int, HeldAttempt] = {}  # leased and not gathered, in the order of their claims
+        self._held: dict[int, HeldAttempt] = {}  # by `id`: leased and not gathered, in the order of their claims
         self._ended: list[HeldAttempt] = []  # to be written
         self._stopping = self._at_once = False  # plain flags: a signal handler may set them at any moment
         self._attempts = 0
@@ -211,7 +211,7 @@ class Worker:
         claimed = turn.settled(self._ledger)
         self._ended += turn.again
         if claimed:
-            self._held.update((running.record.exec_id, running) for running in claimed)
+            self._held.update((id(running), running) for running in claimed)
         if turn.claim is not None:
             several = self._executor != "inline" and not self._ledger.store.one_writer  # threads, and writers
             self._filled = several and len(claimed) == turn.room >= BACKLOG_MIN
@@ -326,7 +326,7 @@ class Worker:
 
     def _end(self, running: HeldAttempt) -> None:
         self._ended.append(running)  # first: a heartbeat that comes in between sees it twice, and not never
-        self._held.pop(running.record.exec_id, None)
+        self._held.pop(id(running), None)
 
     def _room(self) -> int:
         """Return how many attempts to claim; those that are about to be written have left their slots."""
@@ -348,6 +348,7 @@ class Worker:
         return Lease(
             owner=self.worker_id, seconds=LEASE_S, n=n, queues=self._queues,
             seconds_by_operation=self._ledger.lease_seconds(), payload_max=PAYLOAD_MAX,
+            durable=bool(self._ended) or self._ledger.listening or self._executor not in ("threads", "inline"),
         )  # fmt: skip
 
     def _wait_s(self, room: int) -> float:

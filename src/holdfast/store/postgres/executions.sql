@@ -7,10 +7,10 @@
 -- work, and neither does a ledger with limits: see limited_jobs. A job whose deadline has passed is not claimed: only
 -- while there is one, the deadline of each job is read. The token follows the clock, because a sequence repeats its
 -- numbers when the database falls back. A payload that is too long to be claimed ahead is left out, and its length is returned:
--- that is known without reading it.
+-- that is known without reading it. A claim that need not be durable is the only statement of its transaction.
 WITH RECURSIVE
   t AS MATERIALIZED (
-    SELECT n.now, (SELECT min(d.deadline_at) FROM holdfast_jobs d
+    SELECT n.now, CASE WHEN NOT :durable THEN set_config('synchronous_commit', 'off', true) END, (SELECT min(d.deadline_at) FROM holdfast_jobs d
                     WHERE d.deadline_at IS NOT NULL AND d.state = 'pending') <= n.now AS late
       FROM (SELECT coalesce(:now, statement_timestamp()) AS now) n),
   every_lane (queue, priority) AS (

@@ -329,7 +329,7 @@ class PostgresStore(PostgresSchema):
             connection.settle()
         connection.close()
 
-    def _begin(self, connection: LedgerConnection) -> None:
+    def _begin(self, connection: LedgerConnection, *how: str) -> None:  # noqa: ARG002 - of other databases
         """Discard old query plans, or set what a pooled transaction needs; psycopg begins it with the first statement.
 
         A plan that was made while a table was small would scan the whole table after it has grown. Plans are discarded
@@ -390,6 +390,7 @@ class _Alone(Transaction):
     """A transaction of one statement, which commits itself."""
 
     store: PostgresStore
+    alone = True
 
     def run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
         if self.store.pooled or self.is_open:

@@ -1,8 +1,9 @@
 """The store on an embedded SQLite file.
 
-Invariants: WAL mode and synchronous=FULL are asserted at open, so a commit that returned is on disk; every write is
-`BEGIN IMMEDIATE` under the turnstile, so no upgrade can deadlock and no writer starves; a commit to a file that was
-replaced, or whose log was deleted, is not acknowledged; times are text in one format.
+Invariants: WAL mode is asserted at open, and every transaction but a lone claim is synchronous=FULL, so a commit that
+returned is on disk; every write is `BEGIN IMMEDIATE` under the turnstile, so no upgrade can deadlock and no writer
+starves; a commit to a file that was replaced, or whose log was deleted, is not acknowledged; times are text in one
+format.
 """
 
 from __future__ import annotations
@@ -91,6 +92,11 @@ class SqliteStore(Store[sqlite3.Connection]):
     def transaction(self) -> Iterator[Transaction]:
         """Yield a transaction, begun when this process and thread have the turn to write."""
         yield from self._turnstile.around(self._transaction())
+
+    @contextmanager
+    def alone(self) -> Iterator[Transaction]:
+        """Yield a transaction that is not synced: the next one that is makes both durable, and a power cut neither."""
+        yield from self._turnstile.around(self._transaction("NORMAL"))
 
     def run(self, connection: sqlite3.Connection, name: str, params: Params) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
@@ -221,7 +227,9 @@ class SqliteStore(Store[sqlite3.Connection]):
         self._files.closing(connection)
         connection.close()
 
-    def _begin(self, connection: sqlite3.Connection) -> None:
+    def _begin(self, connection: sqlite3.Connection, *synchronous: str) -> None:
+        # For each transaction, so that none leaves it changed.
+        connection.execute(f"PRAGMA synchronous = {''.join(synchronous) or 'FULL'}")
         connection.execute("BEGIN IMMEDIATE")
 
     def _begin_reading(self, connection: sqlite3.Connection) -> None:

@@ -63,7 +63,9 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         if self._store.fair:
             return self._session.fair.claim(lease)
         # Without duplicates: each would claim n jobs.
-        return self._lease("claim_jobs", lease, queues=encoded(list(dict.fromkeys(lease.queues))), n=max(lease.n, 0))
+        queues = encoded(list(dict.fromkeys(lease.queues)))
+        durable = lease.durable or not self._session.alone  # not synced is a whole transaction, so only a claim
+        return self._lease("claim_jobs", lease, queues=queues, n=max(lease.n, 0), durable=durable)
 
     def claim_these(self, job_ids: Iterable[int], lease: Lease, *, limited: bool = False) -> list[Attempt]:
         """Lease those of the given jobs that are pending and due, and whose queue and operation are not stopped.

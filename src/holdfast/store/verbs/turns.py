@@ -48,5 +48,5 @@ class TurnWrites(ExecutionWrites):
             return found
 
         queues = encoded(list(dict.fromkeys(lease.queues)))
-        found = self._claim(after_ends, "claim_jobs", lease, queues=queues, n=max(lease.n, 0))
+        found = self._claim(after_ends, "claim_jobs", lease, queues=queues, n=max(lease.n, 0), durable=True)
         return self._succeeded(rows, written, signature), self._attempts(found, lease)
