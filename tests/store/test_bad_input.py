@@ -30,8 +30,8 @@ from holdfast.core.errors import (
     StoreUnavailableError,
 )
 from holdfast.store import Store, Submission, create_store, open_store
-from holdfast.store.statements import encoded
 from holdfast.store.urls import shown
+from holdfast.store.verbs.bulk import Columns
 from tests.store.verbs import Verbs
 from tests.support.postgres import Server, tmpfs_directory
 
@@ -494,15 +494,14 @@ def test_a_job_that_replaces_one_that_does_not_exist(verbs: Verbs) -> None:
 
 def test_a_drivers_error_never_leaves_the_store(verbs: Verbs) -> None:
     """A value that passes the checks above is refused by the database, as an error of Holdfast."""
-    shape = encoded([Submission(operation="noop", payload="{}").shape]).replace(",0,", f",{1 << 70},")
+    shape = tuple(1 << 70 if value == 0 else value for value in Submission(operation="noop", payload="{}").shape)
     params = {
-        "rows": '[[0, "{}", "digest", null]]', "shapes": shape, "after": 0,
         "state": "pending", "version": 1, "event": "submit", "actor": "a", "reason": None, "gated": False,
         "move_id": "m", "now": verbs.store.time_parameter(),
     }  # fmt: skip
     before = verbs.everything()
     with pytest.raises(RefusedByDatabaseError), verbs.store.transaction() as transaction:
-        transaction.run("insert_jobs", **params)
+        verbs.store.insert_jobs(transaction, Columns(["{}"], ["digest"], [None], (), [shape]), **params)
     assert verbs.everything() == before
 
 

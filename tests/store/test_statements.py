@@ -27,7 +27,7 @@ OWN = {
         "postgres": {"lease_s", "begins", "payload_max", "durable"},
     },
     "claim_these": {"sqlite": {"expires", "started", "token"}, "postgres": {"lease_s", "begins", "payload_max"}},
-    "insert_jobs": {"sqlite": {"after"}, "postgres": set()},
+    "insert_jobs": {"sqlite": {"after", "rows"}, "postgres": {"payloads", "between", "digests", "keys", "which"}},
     "complete_jobs": {"sqlite": {"rows"}, "postgres": {"ids", "tokens", "results"}},
 }
 

@@ -18,6 +18,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "core/machine_flaws.py": ("tests/core/test_machine.py",),
     "core/records.py": ("tests/core/test_records.py",),
     "core/digest.py": ("tests/core/test_digest.py",),
+    "core/canonical_lines.py": ("tests/core/test_canonical_lines.py",),
     "core/exact_json.py": ("tests/core/test_digest.py",),
     "core/json_input.py": ("tests/core/test_digest.py",),
     "core/redaction.py": ("tests/core/test_redaction.py", "tests/engine/test_error_messages.py"),

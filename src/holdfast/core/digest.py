@@ -20,7 +20,7 @@ INTEGER_BITS_MAX = 1024  # more than any float, and few enough that parsing the 
 
 SHORT, LISTS = 308, 5  # bytes of a text that has no integer beyond the limit, and with so few lists not too many levels
 _SMALL = 1 << 63  # integers below it are written alike by every encoder
-_ENCODER = msgspec.json.Encoder(order="sorted")
+ENCODER = msgspec.json.Encoder(order="sorted")
 
 Json = Any  # a value that json.loads returns
 
@@ -30,7 +30,7 @@ def canonical(value: Json) -> str:
     careful = refuse_foreign(value)
     try:
         if not careful:
-            text = _ENCODER.encode(value).decode()
+            text = ENCODER.encode(value).decode()
             if text.isascii() or unicodedata.is_normalized("NFC", text):
                 return text
         from holdfast.core.exact_json import written  # noqa: PLC0415 - most payloads need no other writer
@@ -50,14 +50,14 @@ def read_back(value: Json) -> tuple[str, Json] | None:
     text is decoded to compare it; of a long one its values are looked at, which are few beside its bytes.
     """
     try:
-        encoded = _ENCODER.encode(value)
+        encoded = ENCODER.encode(value)
         if len(encoded) > SHORT:
             copy = msgspec.to_builtins(value, str_keys=True)
             odd = refuse_foreign(copy)
-            encoded = encoded if copy == value else _ENCODER.encode(copy)
+            encoded = encoded if copy == value else ENCODER.encode(copy)
         else:
-            copy = _DECODER.decode(encoded)
-            odd = copy != value and (b"null" in encoded or _ENCODER.encode(copy) != encoded)
+            copy = DECODER.decode(encoded)
+            odd = copy != value and (b"null" in encoded or ENCODER.encode(copy) != encoded)
             odd = odd or encoded.count(b"[") > LISTS
         text = encoded.decode()
     except (TypeError, ValueError, OverflowError, RecursionError, InputError):
@@ -67,7 +67,7 @@ def read_back(value: Json) -> tuple[str, Json] | None:
 
 
 # A float that has more than one text becomes NaN, which is equal to nothing.
-_DECODER = msgspec.json.Decoder(float_hook=lambda text: math.nan if _written_differently(float(text)) else float(text))
+DECODER = msgspec.json.Decoder(float_hook=lambda text: math.nan if _written_differently(float(text)) else float(text))
 
 
 def is_storable(text: str) -> bool:

@@ -24,7 +24,7 @@ from holdfast.core.typevars import P, R
 from holdfast.engine.opened import OpenedLedger
 from holdfast.engine.operations import LEASE_S, Call, Operation, Operations
 from holdfast.engine.receipt import Receipt, ended
-from holdfast.engine.submit import KnownOperations, call_from, call_of, keyed
+from holdfast.engine.submit import KnownOperations, call_of, keyed
 from holdfast.engine.tasks import CallTask, Task
 from holdfast.engine.world import World
 from holdfast.store import Admission, Store, Submission, Transaction, checked_url
@@ -147,7 +147,9 @@ class Ledger:
     @guarded
     def submit_many(self, calls: Sequence[Call[R] | Mapping[str, Any]]) -> list[Receipt[R]]:
         """Record many calls, all or none, in one transaction."""
-        made = [call_from(call) for call in calls]
+        from holdfast.engine.bulk import calls_from  # noqa: PLC0415 - of several calls
+
+        made = calls_from(calls)
         return [self._receipt(admission) for admission in self._open().submit(made)]
 
     def batch(self, calls: Sequence[Any], then: Call[Any] | None = None, **settings: Unpack[BatchSettings]) -> Batch:

@@ -18,6 +18,7 @@ from holdfast.engine.operations import Call
 from holdfast.engine.submit import KnownOperations, keyed, prepare
 from holdfast.engine.tasks import CallTask, SubmitTask, Task
 from holdfast.store import Admission, Submission, Transaction, create_store, open_store
+from holdfast.store.requests import patterns
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
@@ -52,25 +53,29 @@ class OpenedLedger:
     ) -> list[Admission]:
         """Record calls in a caller's transaction; with `parent`, as the follow-ups of that job."""
 
-        def write(submissions: list[Submission]) -> list[Admission]:
+        def write(submissions: Sequence[Submission]) -> list[Admission]:
             return transaction.jobs.submit(submissions if parent is None else keyed(parent, submissions), **signed)
 
         return self._admitted(calls, write, transaction)
 
     def prepared(
         self, calls: Sequence[Call], transaction: Transaction | None = None, confirmed: Collection[object] = ()
-    ) -> list[Submission]:
+    ) -> Sequence[Submission]:
         """Return what the store records for each call."""
         handlers = self.known.handlers
-        if len(self._declared) != len(handlers) and any(handlers.get(call.operation) for call in calls):
+        if len(self._declared) != len(handlers) and any(handlers.get(call.operation) for call in patterns(calls)):
             self.declare_new(transaction)
         self.known.refresh(self.store, calls)
-        return [prepare(call, self.known, confirmed) for call in calls]
+        if len(calls) == 1:
+            return [prepare(calls[0], self.known, confirmed)]
+        from holdfast.engine.bulk import prepared  # noqa: PLC0415 - of several calls
+
+        return prepared(calls, self.known, confirmed)
 
     def _admitted(
         self,
         calls: Sequence[Call],
-        write: Callable[[list[Submission]], list[Admission]],
+        write: Callable[[Sequence[Submission]], list[Admission]],
         transaction: Transaction | None = None,
     ) -> list[Admission]:
         """Write calls; again, if the registry answers that another version is in force than a hint said."""
@@ -83,7 +88,7 @@ class OpenedLedger:
                     raise
                 confirmed.add(error.context["operation"])
 
-    def _submitted(self, submissions: list[Submission]) -> list[Admission]:
+    def _submitted(self, submissions: Sequence[Submission]) -> list[Admission]:
         self.declare_new()  # also what no call names: a process declares its operations with its first write
         task = SubmitTask(submissions)
         self.committer.perform([task])

@@ -198,6 +198,11 @@ class Operation(Generic[P, R_co]):
             raise ArgumentsError(f"{self.name}: {error}", context={"operation": self.name}) from None
         return text, payload
 
+    def _judge(self, payloads: list[dict[str, Json]]) -> None:
+        """Raise TypeError or ValueError unless these are arguments of the handler; they are JSON."""
+        if self._keywords is None:
+            msgspec.convert(payloads, list[self._arguments], dec_hook=_decoded)  # type: ignore[name-defined]  # made above
+
     @guarded
     def arguments(self, payload: str) -> dict[str, Any]:
         """Return the handler's keyword arguments from a stored payload, as the types of its annotations."""

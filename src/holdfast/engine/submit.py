@@ -19,10 +19,10 @@ from holdfast.core.errors import ArgumentsError, RefusedError
 from holdfast.core.guarded import guarded
 from holdfast.engine.operations import Call, Given, Operation, Operations
 from holdfast.store import Declared, Store, Submission
-from holdfast.store.requests import ENGINE
+from holdfast.store.requests import ENGINE, patterns
 
 KNOWN_S = 5.0  # for how long what other processes have declared is taken as known
-_FIELDS = frozenset(Call.__struct_fields__)
+FIELDS = frozenset(Call.__struct_fields__)
 
 
 class KnownOperations:
@@ -51,7 +51,8 @@ class KnownOperations:
 
     def refresh(self, store: Store[Any], calls: Sequence[Call]) -> None:
         """Read what other processes have declared, if a call needs it: now and then, because they are upgraded too."""
-        foreign = {call.operation for call in calls if self.handlers.get(call.operation, call.version) is None}
+        get = self.handlers.get
+        foreign = {call.operation for call in patterns(calls) if get(call.operation, call.version) is None}
         is_old = time.monotonic() - self._read_at > KNOWN_S
         if foreign and (is_old or not (store.governed or foreign <= self.elsewhere.keys())):
             with store.reading() as reading:
@@ -86,8 +87,8 @@ def call_from(call: Call | Mapping[str, Any]) -> Call:
     """Return a call that may be given as a mapping."""
     if isinstance(call, Call):
         return call
-    if "operation" not in call or not call.keys() <= _FIELDS:
-        raise ArgumentsError(f"a call as a mapping needs operation; its fields are {', '.join(sorted(_FIELDS))}")
+    if "operation" not in call or not call.keys() <= FIELDS:
+        raise ArgumentsError(f"a call as a mapping needs operation; its fields are {', '.join(sorted(FIELDS))}")
     if type(call["operation"]) is str and type(call.get("payload")) is dict and None not in call.values():
         return Call(**{**call, "payload": Given(call["payload"])})
     rest = {name: value for name, value in call.items() if name not in ("operation", "payload")}

@@ -68,7 +68,10 @@ class SubmitTask(Task[list[Admission]]):
 
     def __init__(self, submissions: Sequence[Submission]) -> None:
         self.submissions = submissions
-        self.repeatable = all(submission.key is not None for submission in submissions)
+
+    @property
+    def repeatable(self) -> bool:  # type: ignore[override]  # it depends on the submissions
+        return all(submission.key is not None for submission in self.submissions)
 
     @staticmethod
     def write(tasks: Sequence[SubmitTask], transaction: Transaction) -> list[list[Admission]]:
@@ -179,5 +182,7 @@ def _owner(task: EndTask) -> str:
 
 def _submitted(groups: Sequence[Sequence[Submission]], transaction: Transaction) -> list[list[Admission]]:
     """Submit groups of submissions as one set; return the admissions of each group."""
+    if len(groups) == 1:
+        return [transaction.jobs.submit(groups[0])]
     admissions = iter(transaction.jobs.submit([submission for group in groups for submission in group]))
     return [[next(admissions) for _ in group] for group in groups]

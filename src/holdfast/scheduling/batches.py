@@ -19,6 +19,7 @@ import msgspec
 from holdfast.core.errors import FlowInvalidError
 from holdfast.core.guarded import guarded
 from holdfast.engine.batch import Batch
+from holdfast.engine.bulk import calls_from
 from holdfast.engine.operations import Call
 from holdfast.engine.receipt import Receipt
 from holdfast.engine.submit import call_from
@@ -59,7 +60,7 @@ def submit_batch(
     if_unsuccessful: str | None,
 ) -> Batch:
     """Record calls, and the call that follows them, in one transaction; see `Ledger.batch`."""
-    made = [call_from(call) for call in calls]
+    made = calls_from(calls)
     following = None if then is None else call_from(then)
     policy = policy_of(if_unsuccessful)
     _require_fit(made, following, name)

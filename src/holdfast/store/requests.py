@@ -7,7 +7,7 @@ databases can store any Submission unchanged; only the engine submits under the 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import astuple
@@ -22,6 +22,7 @@ INTEGER_MAX = (1 << 31) - 1
 ENGINE = "holdfast"  # the client name of follow-ups; their keys contain the id of the job that staged them
 WORD_BYTES_MAX = 1024  # a client and a key must fit into one index entry of PostgreSQL
 
+T = TypeVar("T")
 Params = Mapping[str, object] | Sequence[object]
 
 
@@ -99,6 +100,12 @@ def _length(by_engine: object, operation: str, client: str, version: str, queue:
     fits = fits and type(priority) is int and -INTEGER_MAX <= priority <= INTEGER_MAX
     fits = fits and 1 <= attempts <= INTEGER_MAX and 0 <= replays <= INTEGER_MAX
     return len(words) if fits and is_storable(words := "".join(parts)) else 0
+
+
+def patterns(many: Sequence[T]) -> Sequence[T]:
+    """Return one of many calls or submissions that differ only in payload and key; else all of them."""
+    found: Sequence[T] = getattr(many, "patterns", many)
+    return found
 
 
 class Declared(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from holdfast.store.transaction import Reading, Transaction
 if TYPE_CHECKING:
     from holdfast.store.migrations import Rules
     from holdfast.store.upkeep import Upkeep
+    from holdfast.store.verbs.bulk import Columns
     from holdfast.store.watch import Watch
 
 logger = logging.getLogger("holdfast")
@@ -202,6 +203,10 @@ class Store(ABC, Generic[Connection]):
     @abstractmethod
     def now(self) -> datetime:
         """Return the time by which leases expire, as this process knows it."""
+
+    @abstractmethod
+    def insert_jobs(self, session: Reading, columns: Columns, **params: object) -> list[int | None]:
+        """Insert jobs, given column by column; return the id of each, None for one that was left out."""
 
     @abstractmethod
     def complete_jobs(self, session: Reading, rows: Sequence[tuple[int, int, str]], **params: object) -> int:

@@ -16,11 +16,17 @@ from __future__ import annotations
 import select
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import errors, sql
 from psycopg.pq import ExecStatus
+
+from holdfast.store.statements import encoded
+from holdfast.store.verbs.base import new_move_id
+
+if TYPE_CHECKING:
+    from holdfast.store.verbs.bulk import Columns
 
 ANSWERED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 NOTIFY = "holdfast_notify"
@@ -157,6 +163,20 @@ def arrays(rows: Sequence[tuple[int, int, str]]) -> dict[str, object]:
     """Return the parameters of `complete_jobs` for (job_id, token, result) of some attempts."""
     ids, tokens, results = zip(*rows, strict=True)
     return {"ids": array(ids), "tokens": array(tokens), "results": array(map(quoted_element, results))}
+
+
+def texts(columns: Columns) -> dict[str, object]:
+    """Return the parameters of `insert_jobs`: a payload is canonical JSON, which has no line break."""
+    between = "\n"
+    payloads = between.join(columns.payloads)
+    while payloads.count(between) >= len(columns.payloads):  # but this one is not
+        between = f"\n{new_move_id()}\n"
+        payloads = between.join(columns.payloads)
+    keys = [] if columns.keys.count(None) == len(columns.keys) else columns.keys
+    return {
+        "payloads": payloads, "between": between, "digests": " ".join(columns.digests), "keys": encoded(keys),
+        "which": array(columns.which), "shapes": encoded(columns.shapes),
+    }  # fmt: skip
 
 
 def _text(value: bytes | None) -> str | None:

@@ -8,17 +8,17 @@ SELECT 0;
 
 -- name: insert_jobs
 -- s: what submissions share, the fields of store.requests.Shared: {shared_values} reads them from an array, {set_columns}
--- are the columns of a call among them. rows: which of s, payload, digest, key.
+-- are the columns of a call among them. Row by row: payload, digest, key, which of s; the last two may be left out.
 -- A call that exists already makes no job. While a key is erased or a queue has a limit, only `store.verbs.gate` may
--- insert: it sets :gated. Returned: the id, and which of the rows it is.
+-- insert: it sets :gated. Returned: the ids in the order of the rows, as one text, empty for a row that made no job.
 WITH s AS MATERIALIZED (
   SELECT n - 1 AS shape, coalesce(:now, statement_timestamp()) AS now, {shared_values}
     FROM jsonb_array_elements(:shapes) WITH ORDINALITY x (value, n)),
 k AS MATERIALIZED (
-  SELECT nextval('holdfast_calls_job_id_seq') AS job_id, r.n, r.v ->> 1 AS payload, r.v ->> 2 AS digest, r.v ->> 3 AS key,
-    s.*
-    FROM (SELECT v::jsonb AS v, n FROM json_array_elements(:rows) WITH ORDINALITY x (v, n) OFFSET 0) r
-    JOIN s ON s.shape = (r.v ->> 0)::bigint
+  SELECT nextval('holdfast_calls_job_id_seq') AS job_id, r.n, r.payload, r.digest, r.key, s.*
+    FROM ROWS FROM (string_to_table(:payloads, :between), string_to_table(:digests, ' '), json_array_elements_text(:keys),
+      unnest(:which::bigint[])) WITH ORDINALITY r (payload, digest, key, which, n)
+    JOIN s ON s.shape = coalesce(r.which, 0)
    ORDER BY r.n),
 c AS (
   INSERT INTO holdfast_calls (job_id, {set_columns}, payload, digest, key, created_at)
@@ -35,7 +35,7 @@ j AS (
   SELECT k.job_id, k.operation, k.queue, k.priority, coalesce(k.run_at, k.now), coalesce(k.run_at, k.now), :state,
     :version, k.now, :event, coalesce(:actor::text, k.client), :reason, :move_id
     FROM k JOIN c ON c.job_id = k.job_id ORDER BY k.n)
-SELECT k.job_id, k.n - 1 FROM k JOIN c ON c.job_id = k.job_id;
+SELECT string_agg(coalesce(c.job_id::text, ''), ',' ORDER BY k.n) FROM k LEFT JOIN c ON c.job_id = k.job_id;
 
 -- name: insert_job
 -- One submission: starting the statement above costs more than its one row. Returned: the id, unless the key is in use.

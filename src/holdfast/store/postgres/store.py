@@ -31,7 +31,7 @@ from holdfast.core.errors import (
 )
 from holdfast.store.effects import limit
 from holdfast.store.postgres import session
-from holdfast.store.postgres.connection import LedgerConnection, arrays
+from holdfast.store.postgres.connection import LedgerConnection, arrays, texts
 from holdfast.store.postgres.errors import first_line, translated, without_password
 from holdfast.store.postgres.idioms import pyformat
 from holdfast.store.postgres.schema import PostgresSchema
@@ -44,6 +44,7 @@ from holdfast.store.watch import Watch
 
 if TYPE_CHECKING:
     from holdfast.store.upkeep import Upkeep
+    from holdfast.store.verbs.bulk import Columns
 
 POSTGRES_OLDEST = 140000
 CONNECT_S = 10
@@ -187,6 +188,10 @@ class PostgresStore(PostgresSchema):
         text, names = _numbered(self._prefix())
         values = [None if (value := params[name]) is None else str(value) for name in names]
         return [(int(job_id),) for (job_id,) in connection.ask(INSERT_JOB, text, values) if job_id is not None]
+
+    def insert_jobs(self, session: Reading, columns: Columns, **params: object) -> list[int | None]:
+        [[ids]] = session.run("insert_jobs", **params, **texts(columns))
+        return [int(job_id) if job_id else None for job_id in ids.split(",")]
 
     def complete_jobs(self, session: Reading, rows: Sequence[tuple[int, int, str]], **params: object) -> int:
         [[written]] = session.run("complete_jobs", **params, **arrays(rows))

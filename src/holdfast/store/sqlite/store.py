@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,6 +38,7 @@ from holdfast.store.transaction import Reading, Transaction
 
 if TYPE_CHECKING:
     from holdfast.store.upkeep import Upkeep
+    from holdfast.store.verbs.bulk import Columns
     from holdfast.store.watch import Watch
 
 SQLITE_OLDEST = (3, 40, 0)
@@ -106,6 +108,14 @@ class SqliteStore(Store[sqlite3.Connection]):
         except sqlite3.OperationalError as error:
             raise self.schema_damage(error) or error from None
         return rows
+
+    def insert_jobs(self, session: Reading, columns: Columns, **params: object) -> list[int | None]:
+        # Only one transaction writes at a time, so the ids after the last one are free.
+        params["after"] = session.run("last_call")[0][0]
+        rows = encoded([*zip(columns.which or repeat(0), *columns[:3])])  # noqa: B905 - the first may be longer
+        found = session.run("insert_jobs", rows=rows, shapes=encoded(columns.shapes), **params)
+        ids = {place: job_id for job_id, place in found}
+        return [ids.get(place) for place in range(len(columns.keys))]
 
     def complete_jobs(self, session: Reading, rows: Sequence[tuple[int, int, str]], **params: object) -> int:
         [sql] = self._statements["complete_jobs"]

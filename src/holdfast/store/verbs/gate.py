@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import QueueFullError, invariant
 from holdfast.core.machines import JobState
 from holdfast.store.requests import Admission, Submission
+from holdfast.store.verbs.bulk import columns_of
 from holdfast.store.verbs.erasures import hashes, jobs_by_hash
-from holdfast.store.verbs.jobs import batch_of
 from holdfast.store.verbs.repeats import existing_admission
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ def gated_admissions(
         found |= submitted
         new = [index for index in new if index not in found]
         parking = _require_room(transaction, [left_out[index][0] for index in new])
-    after = transaction.run("last_call")[0][0] if transaction.store.one_writer else 0
-    batch = batch_of([left_out[index] for index in new])
-    inserted = transaction.run("insert_jobs", after=after, **batch, **{**born, "gated": True}) if new else []
-    transaction.queues_to_announce.update(left_out[new[place]][0].queue for _, place in inserted)
-    found |= {new[place]: Admission(job_id, is_new=True) for job_id, place in inserted}
+    columns = columns_of([left_out[index] for index in new])
+    ids = transaction.store.insert_jobs(transaction, columns, **{**born, "gated": True}) if new else []
+    inserted = {index: job_id for index, job_id in zip(new, ids, strict=True) if job_id is not None}
+    transaction.queues_to_announce.update(left_out[index][0].queue for index in inserted)
+    found |= {index: Admission(job_id, is_new=True) for index, job_id in inserted.items()}
     if parking is not None:
-        parking([(job_id, left_out[new[place]][0]) for job_id, place in sorted(inserted)])
+        parking(sorted((job_id, left_out[index][0]) for index, job_id in inserted.items()))
     late = [index for index in new if index not in found]  # another process has submitted the key meanwhile
     found |= _submitted(jobs, left_out, late) if late else {}
     invariant(len(found) == len(left_out), "a submit was neither recorded nor refused")

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 
 from holdfast.core.commands import Submit
 from holdfast.core.decide import decide, step_of
-from holdfast.core.errors import IdempotencyConflictError, JobNotFoundError
+from holdfast.core.errors import JobNotFoundError
 from holdfast.core.machines import JOB
 from holdfast.core.records import Job
-from holdfast.store.requests import Admission, Submission
+from holdfast.store.requests import Admission, Submission, patterns
 from holdfast.store.statements import encoded
-from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs
+from holdfast.store.verbs.base import Verbs, WritingVerbs
 
 _birth = step_of(decide(None, Submit(), datetime.min.replace(tzinfo=UTC)), JOB.name)  # it depends on no time
 _BORN = {"state": _birth.target, "version": _birth.edges, "event": _birth.event, "gated": False}
@@ -64,39 +64,18 @@ class JobWrites(JobReads, WritingVerbs):
         not declared, RegistryError for one that is not in force, and QueueFullError if a queue is at its limit. Without
         an actor, the journal names the client.
         """
-        if any(submission.flow is not None for submission in submissions):
+        if any(submission.flow is not None for submission in patterns(submissions)):
             return self._session.flow.submit(submissions, actor=actor, reason=reason)
         self._session.operations.require_usable(submissions)
-        if len(submissions) == 1:
-            return [self._submit_one(submissions[0], self._signature(actor, reason))]
-        digests = [submission.digest for submission in submissions]
-        first: dict[tuple[str, str], int] = {}
-        keyless = []
-        for index, submission in enumerate(submissions):
-            if submission.key is None:
-                keyless.append(index)
-            elif digests[index] != digests[first.setdefault((submission.client, submission.key), index)]:
-                raise key_conflict(submission)
-        # All writers insert in the same order, so that two batches with common keys cannot deadlock.
-        to_insert = [index for _, index in sorted(first.items())] + keyless
-        # Only one transaction writes at a time on SQLite, so the ids after the last one are free.
-        after = self._run("last_call")[0][0] if self._store.one_writer else 0
         born = {**_BORN, **self._signature(actor, reason)}
-        batch = batch_of((submissions[index], digests[index]) for index in to_insert)
-        rows = self._run("insert_jobs", after=after, **batch, **born)
-        if rows:
-            self._session.queues_to_announce.update({submissions[index].queue for index in to_insert})
-        admitted = {to_insert[place]: Admission(job_id, is_new=True) for job_id, place in rows}
-        rest = [index for index in to_insert if index not in admitted]
-        found = self._left_out([(submissions[i], digests[i]) for i in rest], born) if rest else ()
-        admitted |= zip(rest, found, strict=True)
-        return [
-            admitted.get(index) or _repeated(admitted[first[submission.client, submission.key or ""]])
-            for index, submission in enumerate(submissions)
-        ]
+        if len(submissions) == 1:
+            return [self._submit_one(submissions[0], born)]
+        from holdfast.store.verbs.bulk import submit_bulk  # noqa: PLC0415 - of several jobs
 
-    def _submit_one(self, submission: Submission, signature: dict[str, object]) -> Admission:
-        digest, born = submission.digest, {**_BORN, **signature}
+        return submit_bulk(self, self._session, submissions, born) if submissions else []
+
+    def _submit_one(self, submission: Submission, born: dict[str, object]) -> Admission:
+        digest = submission.digest
         rows = self._run("insert_job", **submission.fields(digest), **born)
         if rows:
             self._session.queues_to_announce.add(submission.queue)
@@ -108,25 +87,3 @@ class JobWrites(JobReads, WritingVerbs):
         from holdfast.store.verbs.repeats import admissions  # noqa: PLC0415 - most work is new
 
         return admissions(self, self._session, rest, born)
-
-
-def batch_of(submitted: Iterable[tuple[Submission, str]]) -> dict[str, object]:
-    """Return the rows of `insert_jobs` for submissions with their digests, and what these share."""
-    shapes: Shapes = {}
-    rows = [
-        (shapes.setdefault(submission.shape, len(shapes)), submission.payload, digest, submission.key)
-        for submission, digest in submitted
-    ]
-    return {"rows": encoded(rows), "shapes": encoded(list(shapes))}
-
-
-def key_conflict(submission: Submission) -> IdempotencyConflictError:
-    """Return the error for a key that was used for other work."""
-    return IdempotencyConflictError(
-        f"client {submission.client!r} has used the key {submission.key!r} for another operation or payload",
-        context={"client": submission.client, "key": submission.key},
-    )
-
-
-def _repeated(admission: Admission) -> Admission:
-    return Admission(admission.job_id, is_new=False, existing=admission.existing)

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import UnknownOperationError
 from holdfast.core.protocol import newest
-from holdfast.store.requests import Declared, Submission
+from holdfast.store.requests import Declared, Submission, patterns
 from holdfast.store.settings import declared_from
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
@@ -58,7 +58,7 @@ class OperationWrites(OperationReads, WritingVerbs):
         if self._session.governed:
             self._session.registry.require_in_force(submissions)
         else:
-            self._require_known({submission.operation for submission in submissions})
+            self._require_known({submission.operation for submission in patterns(submissions)})
 
     def _require_known(self, operations: set[str]) -> None:
         known = self._store.operations

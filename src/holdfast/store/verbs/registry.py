@@ -15,7 +15,7 @@ from holdfast.core.governed import Collection, RegistryValue, ValueEvent
 from holdfast.core.machines import VALUE, JobState, ValueState
 from holdfast.core.protocol import newest
 from holdfast.core.vocabulary import BUILT_IN, OPERATIONS, RegistryCode, RegistryStatus, Value, ValueName, vocab_id
-from holdfast.store.requests import Submission
+from holdfast.store.requests import Submission, patterns
 from holdfast.store.rows import reader
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs
@@ -202,7 +202,7 @@ class RegistryWrites(RegistryReads, MovingVerbs):
 
     def require_in_force(self, submissions: Sequence[Submission]) -> None:
         """Raise RegistryError unless the operation of each submission is in force at its version."""
-        wanted = {(s.operation, s.operation_version) for s in submissions if s.operation != BUILT_IN}
+        wanted = {(s.operation, s.operation_version) for s in patterns(submissions) if s.operation != BUILT_IN}
         if not wanted:
             return
         rows = self._run("usable_values", rows=encoded(sorted(wanted)), within=OPERATIONS)

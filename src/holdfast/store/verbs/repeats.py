@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.core.errors import IdempotencyConflictError
 from holdfast.core.records import Job
 from holdfast.store.requests import Admission, Submission
-from holdfast.store.verbs.jobs import key_conflict
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Transaction
@@ -46,3 +46,11 @@ def existing_admission(submission: Submission, digest: str, job: Job) -> Admissi
     if job.digest != digest:
         raise key_conflict(submission)
     return Admission(job.job_id, is_new=False, existing=job)
+
+
+def key_conflict(submission: Submission) -> IdempotencyConflictError:
+    """Return the error for a key that was used for other work."""
+    return IdempotencyConflictError(
+        f"client {submission.client!r} has used the key {submission.key!r} for another operation or payload",
+        context={"client": submission.client, "key": submission.key},
+    )
