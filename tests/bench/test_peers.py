@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from benchmarks.cases import BROKERS, ENGINE, HOLDFAST, LOAD, SYSTEMS, Case, Target, verdicts
 from benchmarks.engine_bench import _median, latencies, place, ratio
-from benchmarks.peers import venvs
+from benchmarks.peers import _common, venvs
 from benchmarks.peers._common import PAYLOAD_BYTES, call_all, cpu_ns, payload_of, payloads
 from benchmarks.peers._peer import FAILS, Peer
 from benchmarks.peers.run import MeasureError, measure
@@ -26,6 +27,21 @@ def somewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     else:
         with place("postgres", {}) as (url, env):
             yield url, {**os.environ, **env}
+
+
+def test_the_look_at_the_server_is_not_counted_as_work_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(_server: int) -> int:
+        until = time.process_time() + 0.05
+        while time.process_time() < until:
+            pass
+        return 0
+
+    monkeypatch.setenv("HOLDFAST_BENCH_SERVER", "1")
+    monkeypatch.setattr(_common, "cpu_ns", look)
+    watch = _common.Stopwatch()
+    watch.start()
+    watch.stop()
+    assert watch.figures(1)["client_us"] < 25_000
 
 
 def test_every_scenario_measures_holdfast(somewhere: tuple[str, Mapping[str, str] | None]) -> None:
