@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import holdfast.core.canonical_lines as canonical_lines_module
 from holdfast.core.canonical_lines import AT_ONCE, canonical_lines
 from holdfast.core.digest import DEPTH_MAX, SHORT, Json, read_back
 from tests.core.test_digest import READ_BACK, VALUES
@@ -74,8 +75,26 @@ def test_no_text_is_longer_than_the_limit() -> None:
     for text in ("abc", "ż"):
         values = [{"a": 1}, {"a": text * 100}]
         size = len(json.dumps(values[1], ensure_ascii=False, separators=(",", ":")).encode())
-        assert texts(values, 4 * size) is not None
+        assert texts(values, size) is not None
         assert texts(values, size - 1) is None
+
+
+@pytest.mark.req("L-17")
+def test_lists_are_few_in_a_short_text_and_counted_in_a_long_one() -> None:
+    five, six = [[[[[1]]]]], [[[[[[1]]]]]]
+    assert texts([{"z": five}]) is not None
+    short: dict[str, Any] = {"y": "", "z": six}
+    short["y"] = "y" * (SHORT - len(json.dumps(short, separators=(",", ":"))))
+    assert texts([short]) is None
+    assert texts([{**short, "y": short["y"] + "y"}]) is not None
+
+
+def test_texts_that_are_long_together_are_made_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = sum(len(text.encode()) + 1 for text in texts(PLAIN[:AT_ONCE]) or ())
+    monkeypatch.setattr(canonical_lines_module, "LONG", together)
+    assert texts(PLAIN[:AT_ONCE]) is not None
+    monkeypatch.setattr(canonical_lines_module, "LONG", together - 1)
+    assert texts(PLAIN[:AT_ONCE]) is None
 
 
 def test_they_are_judged_as_they_are_read_back() -> None:

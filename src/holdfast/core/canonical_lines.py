@@ -30,19 +30,26 @@ def canonical_lines(
             if len(encoded) > LONG:
                 return None
             written = encoded.decode()
-            lines = written.splitlines() if written.isascii() else written.split("\n")[:-1]
+            lines = written.split("\n")[:-1]
             copies = list(map(DECODER.decode, lines))
-            if copies != some or any(map(_is_odd, lines, copies)):
+            if copies != some or _any_odd(lines, copies):
                 return None
             judge(copies)
         except (TypeError, ValueError, OverflowError, RecursionError, InputError):
             return None
-        width = 1 if written.isascii() else 4
-        if max(map(len, lines)) * width > size_max or not (width == 1 or unicodedata.is_normalized("NFC", written)):
+        plain = written.isascii()
+        if max(map(len, lines if plain else map(str.encode, lines))) > size_max:
+            return None
+        if not (plain or unicodedata.is_normalized("NFC", written)):
             return None
         texts += lines
     return texts
 
 
-def _is_odd(text: str, copy: Json) -> bool:
-    return refuse_foreign(copy) if len(text) > SHORT else text.count("[") > LISTS
+def _any_odd(texts: list[str], copies: list[Json]) -> bool:
+    if max(map(len, texts)) <= SHORT:
+        return max([text.count("[") for text in texts]) > LISTS
+    return any(
+        refuse_foreign(copy) if len(text) > SHORT else text.count("[") > LISTS
+        for text, copy in zip(texts, copies, strict=True)
+    )

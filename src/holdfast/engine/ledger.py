@@ -150,7 +150,8 @@ class Ledger:
         from holdfast.engine.bulk import calls_from  # noqa: PLC0415 - of several calls
 
         made = calls_from(calls)
-        return [self._receipt(admission) for admission in self._open().submit(made)]
+        found = self._open().submit(made)
+        return [Receipt(self, one.job_id, is_new=one.is_new, job=one.existing) for one in found]
 
     def batch(self, calls: Sequence[Any], then: Call[Any] | None = None, **settings: Unpack[BatchSettings]) -> Batch:
         """Record calls, and a call that follows when they have ended. Settings: see `BatchSettings`.

@@ -7,11 +7,12 @@ common keys cannot deadlock; a submit records all of its jobs, or raises and wri
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import msgspec
 
-from holdfast.core.digest import is_storable, sha256
+from holdfast.core.digest import is_storable
 from holdfast.store.requests import WORD_BYTES_MAX, Admission, Shared, Submission
 from holdfast.store.verbs.base import Shapes
 from holdfast.store.verbs.repeats import admissions, key_conflict
@@ -72,8 +73,8 @@ class Bulk(Sequence[Submission]):
     @property
     def columns(self) -> Columns:
         """The columns; only the first shape is in use."""
-        prefix = f"{self.first.operation}\n"
-        digests = [sha256(prefix + payload) for payload in self._payloads]
+        begin = f"{self.first.operation}\n"  # as `digest_of` does it for one
+        digests = [sha256((begin + payload).encode()).hexdigest() for payload in self._payloads]
         return Columns(self._payloads, digests, self._keys, (), [self.first.shape])
 
 
@@ -119,9 +120,12 @@ def submit_bulk(
     ids = transaction.store.insert_jobs(transaction, columns.at(to_insert), **born)
     if ids.count(None) < len(ids):
         transaction.queues_to_announce.update(str(shape[_QUEUE]) for shape in columns.shapes)
-    inserted = zip(to_insert, ids, strict=True)
-    admitted = {place: Admission(job_id, is_new=True) for place, job_id in inserted if job_id is not None}
-    if len(admitted) < len(to_insert):
+    made = [Admission(job_id, is_new=True) for job_id in ids if job_id is not None]
+    if len(made) == len(names) and not first:
+        return made
+    inserted = [place for place, job_id in zip(to_insert, ids, strict=True) if job_id is not None]
+    admitted = dict(zip(inserted, made, strict=True))
+    if len(made) < len(ids):
         rest = [place for place in to_insert if place not in admitted]
         left_out = admissions(jobs, transaction, [(submissions[place], digests[place]) for place in rest], born)
         admitted |= zip(rest, left_out, strict=True)
