@@ -17,7 +17,7 @@ from holdfast.core.digest import DEPTH_MAX, INTEGER_BITS_MAX
 from holdfast.core.errors import HoldfastError, IdempotencyConflictError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
-from holdfast.engine.bulk import BulkCalls, calls_from, prepared
+from holdfast.engine.bulk import BulkCalls, calls_from, have_keys, prepared
 from holdfast.engine.events import Transition
 from holdfast.engine.submit import call_from, prepare
 from holdfast.store import Submission
@@ -80,6 +80,7 @@ def test_jobs_of_a_bulk_are_those_of_one_call_after_the_other(
             call["key"] = f"{n * 7919 % N}" if keys == "all" or n % 3 else None
     given = [Call(**call) for call in calls] if as_call else calls
     assert isinstance(calls_from(given), BulkCalls)
+    assert have_keys(calls_from(given)) == (keys == "all") == have_keys([*calls_from(given)])
     receipts = ledger.submit_many(given)
     assert [(receipt.is_new, receipt.state, receipt.result) for receipt in receipts] == [
         (True, JobState.PENDING, None)

@@ -55,6 +55,11 @@ def calls_from(calls: Iterable[Call | Mapping[str, Any]]) -> Sequence[Call]:
     return (_as_columns(given) if len(given) > 1 else None) or [call_from(call) for call in given]
 
 
+def have_keys(calls: Sequence[Call]) -> bool:
+    """Return whether each call has a key."""
+    return None not in calls.keys if isinstance(calls, BulkCalls) else all(call.key is not None for call in calls)
+
+
 def _as_columns(given: list[Any]) -> BulkCalls | None:
     """Return calls as columns; None if they differ in more than payload and key, or are not plain."""
     kinds = set(map(type, given))

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.core.errors import FlowInvalidError
 from holdfast.core.guarded import guarded
 from holdfast.engine.batch import Batch
-from holdfast.engine.bulk import calls_from
+from holdfast.engine.bulk import calls_from, have_keys
 from holdfast.engine.operations import Call
 from holdfast.engine.receipt import Receipt
 from holdfast.engine.submit import call_from
@@ -82,7 +82,7 @@ def submit_batch(
 
     task = CallTask(write)
     # If COMMIT's answer is lost, only calls that all have keys may be written again.
-    task.repeatable = all(call.key is not None for call in [*made, *([] if following is None else [following])])
+    task.repeatable = have_keys(made) and (following is None or following.key is not None)
     ledger.perform_tasks([task])
     written: _Written = task.result()
     receipts = [_receipt(ledger, admission) for admission in written.admissions]
