@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -192,6 +193,10 @@ def test_jobs_from_before_a_supersession_run_and_answer_as_before(store: Store[A
                 {"operation": "ship", "payload": {"n": 1}, "client": "web", "key": "1"},
                 {"operation": "ship", "payload": {"n": 2}},
             ])  # fmt: skip
+        alike = [{"operation": "ship", "payload": {"n": 1}, "client": "web", "key": key} for key in ("1", "1", "2")]
+        assert [receipt.job_id for receipt in ledger.submit_many(alike[:2])] == [first.job_id] * 2
+        with pytest.raises(RegistryError):
+            ledger.submit_many(alike)
         assert ledger.run_until_idle() == 1
         assert (again.wait(0).state, again.wait(0).result) == (JobState.SUCCEEDED, "1.0.0")
         assert ledger.submit("ship", {"n": 1}, client="web", key="1").result == "1.0.0"
@@ -230,6 +235,8 @@ def test_by_name_a_process_with_both_versions_submits_the_one_in_force(store: St
         assert version(ledger, ledger.submit("ship", {}).job_id) == "2.0.0"
         assert refused(ledger, "ship", {}, version="1.0.0").code == RETIRED
         assert [version(ledger, r.job_id) for r in ledger.submit_many([{"operation": "ship"}] * 2)] == ["2.0.0"] * 2
+        alike = [{"operation": "ship", "payload": {"n": n}} for n in range(3)]
+        assert [version(ledger, r.job_id) for r in ledger.submit_many(alike)] == ["2.0.0"] * 3
         # A call made from an operation names its version.
         old = ledger.operations.get("ship", "1.0.0")
         assert old is not None
@@ -328,7 +335,8 @@ def test_the_judgement_is_one_statement_a_batch(store: Store[Any], monkeypatch: 
         assert statements(ledger, lambda: ledger.submit("ship", {})) == {"usable_values": 1, **ONE}
         many: list[Any] = [{"operation": name, "payload": {}} for name in ("ship", "pack", "tax") for _ in range(50)]
         ledger.submit_many(many)  # what others have declared is read once, and then now and then
-        assert statements(ledger, lambda: ledger.submit_many(many)) == {"usable_values": 1, **MANY[store.dialect]}
+        for some in (many, many[:50], many[50:100]):
+            assert statements(ledger, partial(ledger.submit_many, some)) == {"usable_values": 1, **MANY[store.dialect]}
         assert statements(ledger, lambda: ledger.submit("noop", {})) == ONE
 
 
