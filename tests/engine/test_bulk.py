@@ -170,6 +170,22 @@ def test_a_bad_key_of_one_is_refused_as_alone(ledger: Ledger, key: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_each_payload_of_a_bulk_needs_the_key_of_its_limit(ledger: Ledger, *, by_name: bool) -> None:
+    @ledger.operation(limit=1, limit_key="customer.id")
+    def order(run: Execution, /, **more: Any) -> None: ...
+
+    calls: list[dict[str, Any]] = [{"operation": "order", "payload": {"customer": {"id": n}}} for n in range(N)]
+    assert len(ledger.submit_many(calls)) == N
+    calls[70]["payload"] = {"customer": {}}
+    submitting = Ledger(ledger.url) if by_name else ledger
+    with submitting:
+        alone = outcome(lambda: submitting.submit("order", {"customer": {}}))
+        assert isinstance(alone, tuple)
+        assert outcome(lambda: submitting.submit_many(calls)) == alone
+        assert sum(count.n for count in submitting.counts()) == N
+
+
 @pytest.mark.req("W-03", "W-18", "W-20")
 def test_a_bulk_repeats_keys_and_conflicts_as_one_call_after_the_other(ledger: Ledger) -> None:
     calls = [{**call, "client": "web", "key": f"{n}"} for n, call in enumerate(typed_calls(20))]

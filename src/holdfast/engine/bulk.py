@@ -98,8 +98,9 @@ def _texts(calls: BulkCalls, known: KnownOperations) -> list[str] | None:
     """Return the canonical texts of the payloads; None if one of them has to be looked at alone."""
     [call] = calls.patterns
     handler = known.handlers.found(call.operation, call.version)
-    if known.hinted(call.operation, call.version) not in (None, handler):
-        return None
+    declared = known.declared(call.operation) if handler is None else handler.declared
+    if declared.flow is not None or known.hinted(call.operation, call.version) not in (None, handler):
+        return None  # a limit looks for its key in each payload
     if handler is not None:
         judge = handler._judge  # noqa: SLF001 - nothing else judges arguments without making a call
         return canonical_lines(calls.payloads, judge, size_max=known.size_max)
