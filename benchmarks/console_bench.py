@@ -1,4 +1,4 @@
-"""The time of each page of the console with five million jobs, also while no worker has folded the counts for long.
+"""The time of each page of the console with five million jobs, also after many moves while no worker runs.
 
 The jobs are written by a few statements over the real schema, with the triggers off: real work would take hours. The
 pages are then requested one after the other from the application itself, without a network.
@@ -30,10 +30,11 @@ from rich.table import Table
 
 from benchmarks.scale import NAMES, SERVER_SETTINGS, settle
 from holdfast import Ledger
+from holdfast.store.joint import FOLD_EVERY
 from tests.support.postgres import Server, tmpfs_directory
 
 JOBS, JOBS_QUICK = 5_000_000, 20_000
-DELTAS, DELTAS_QUICK = 250_000, 5_000
+MOVES, MOVES_QUICK = 250_000, 5_000  # while no worker runs
 SAMPLES = 9
 LIMIT_MS = 100.0
 PER_SECOND = 50  # jobs that were submitted, so that five million are 28 hours
@@ -142,7 +143,7 @@ class _Writer:
                 f" (SELECT i - 1 AS i FROM {self.numbers(OPERATIONS)} a) o"
             )
 
-    def deltas(self, count: int) -> str:
+    def moves(self, count: int) -> str:
         return (
             "INSERT INTO holdfast_count_deltas (operation, queue, source, target, n, event, at)"
             f" SELECT 'op' || (i % {OPERATIONS}), 'queue' || (i % {QUEUES}), NULL, 'pending', 1, 'submit',"
@@ -191,11 +192,15 @@ def fill(ledger: Ledger, jobs: int) -> None:
     settle(ledger)
 
 
-def add_deltas(ledger: Ledger, count: int) -> None:
-    """Write deltas as submits leave them when no worker runs."""
+def move(ledger: Ledger, count: int) -> int:
+    """Write the deltas of that many submits while no worker runs, and as many more as stay; return how many stay."""
     writer = _Writer(ledger, 1)
-    with writer.writing() as connection:
-        connection.execute(writer.deltas(count))
+    with ledger.store.transaction() as transaction:
+        for moves in (count, FOLD_EVERY - 1):
+            transaction.execute(writer.moves(moves))
+    with ledger.store.reading() as reading:
+        [[unfolded]] = reading.execute("SELECT count(*) FROM holdfast_count_deltas")
+    return int(unfolded)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -245,7 +250,7 @@ def measure(ledger: Ledger, database: str, jobs: int, unfolded: int, *, samples:
     from tests.console.sites import ORIGIN, Transport  # noqa: PLC0415
 
     app = create_app(ledger, ConsoleSettings(origins=(ORIGIN,), open_to_all=True))
-    app.state.live.overview()  # as the server does before it listens
+    app.state.live.begin()  # as the server does before it listens
     found = []
     with httpx.Client(transport=Transport(app), base_url=ORIGIN, timeout=600) as client:
         for page in pages(jobs):
@@ -278,7 +283,7 @@ def measure(ledger: Ledger, database: str, jobs: int, unfolded: int, *, samples:
 def run(databases: Sequence[str], *, quick: bool, path: Path, sizes: Sequence[int] = ()) -> None:
     """Measure the pages on these databases, print a table for each, and write the figures to `path`."""
     console = Console(width=118)
-    jobs, deltas = (sizes[-1] if sizes else JOBS_QUICK if quick else JOBS), DELTAS_QUICK if quick else DELTAS
+    jobs = sizes[-1] if sizes else JOBS_QUICK if quick else JOBS
     samples = 3 if quick else SAMPLES
     figures: list[PageTime] = []
     for database in databases:
@@ -287,9 +292,9 @@ def run(databases: Sequence[str], *, quick: bool, path: Path, sizes: Sequence[in
             fill(ledger, jobs)
             console.print(f"{NAMES[database]}: {jobs:,} jobs written in {time.monotonic() - began:.0f} s")
             figures += measure(ledger, database, jobs, 0, samples=samples)
-            add_deltas(ledger, deltas)
-            figures += measure(ledger, database, jobs, deltas, samples=samples)
-        console.print(_table(database, [one for one in figures if one.database == database], deltas))
+            unfolded = move(ledger, MOVES_QUICK if quick else MOVES)
+            figures += measure(ledger, database, jobs, unfolded, samples=samples)
+        console.print(_table(database, [one for one in figures if one.database == database], unfolded))
     result = {
         "suite": "console",
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -314,13 +319,13 @@ def _ledger(database: str) -> Iterator[Ledger]:
         yield ledger
 
 
-def _table(database: str, figures: Sequence[PageTime], deltas: int) -> Table:
+def _table(database: str, figures: Sequence[PageTime], unfolded: int) -> Table:
     what = "milliseconds of a page (median; slowest but one; slowest; processor)"
     title = f"{NAMES[database]}: {what}, {figures[0].jobs:,} jobs"
     table = Table(title=title, box=SIMPLE, title_justify="left")
     table.add_column("page", no_wrap=True)
     table.add_column("folded", justify="right")
-    table.add_column(f"{deltas:,} deltas", justify="right")
+    table.add_column(f"{unfolded:,} deltas", justify="right")
     table.add_column(f"under {LIMIT_MS:g}")
     for page in dict.fromkeys(one.page for one in figures):
         both = [one for one in figures if one.page == page]

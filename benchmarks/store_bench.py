@@ -384,12 +384,13 @@ def _figure(database: str, batch: int, rows: int, label: str, timings: dict[str,
 
 
 def _written(url: str) -> dict[str, int]:
-    """Return what a side left behind: finished jobs and executions, journal rows, jobs that the deltas counted."""
+    """Return what a side left behind: finished jobs and executions, journal rows, jobs that were counted."""
     queries = {
         "jobs": "SELECT count(*) FROM holdfast_jobs WHERE state = 'succeeded'",
         "executions": "SELECT count(*) FROM holdfast_executions WHERE status = 'DONE'",
         "journal": "SELECT count(*) FROM holdfast_journal",
-        "counted": "SELECT coalesce(sum(n), 0) FROM holdfast_count_deltas WHERE target = 'succeeded'",
+        "counted": "SELECT coalesce(sum(n), 0) FROM (SELECT n FROM holdfast_counts WHERE state = 'succeeded'"
+        " UNION ALL SELECT n FROM holdfast_count_deltas WHERE target = 'succeeded') c",
     }
     if url.startswith("sqlite"):
         file = sqlite3.connect(_file(url))

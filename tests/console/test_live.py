@@ -1,4 +1,4 @@
-"""What is done beside the requests: the groups of many failures, and the fold of deltas that no worker has folded."""
+"""What is done beside the requests and before them: the groups of many failures, and the fold of many deltas."""
 
 from __future__ import annotations
 
@@ -40,25 +40,17 @@ def test_many_failures_are_grouped_beside_the_request(site: Site, monkeypatch: p
     assert not made.groups().awaited
 
 
-def test_deltas_that_no_worker_folds_are_folded_once_they_are_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.ledger.submit("noop", queue="live-b")
-    before = site.ledger.counts()
-    Live(site.app.state.console).overview()
-    assert unfolded(site) > 0  # few: nothing is written
-    monkeypatch.setattr(live, "FOLD_FROM", 1)
-    Live(site.app.state.console).overview()
-    wait_for(lambda: unfolded(site) == 0)
-    assert sorted(site.ledger.counts(), key=repr) == sorted(before, key=repr)
-
-
-def test_a_console_that_only_reads_folds_nothing(
-    new_sqlite_ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("read_only", [False, True])
+def test_many_deltas_of_an_earlier_version_are_folded_before_the_first_request(
+    new_sqlite_ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, read_only: bool
 ) -> None:
-    monkeypatch.setattr(live, "FOLD_FROM", 1)
-    site = Site(new_sqlite_ledger, tmp_path, read_only=True)
+    monkeypatch.setattr(live, "UNFOLDED_MAX", 2)
+    site = Site(new_sqlite_ledger, tmp_path, read_only=read_only)
     site.ledger.submit("noop")
-    made = Live(site.app.state.console)
-    made.overview()
-    assert made.beside == set()
-    assert unfolded(site) == 1
+    Live(site.app.state.console).begin()
+    assert unfolded(site) == 1  # few: nothing is written
+    site.ledger.submit("noop")
+    Live(site.app.state.console).begin()
+    assert unfolded(site) == (2 if read_only else 0)
+    assert sum(count.n for count in site.ledger.counts()) == 2
     site.close()

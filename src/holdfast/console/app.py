@@ -102,9 +102,8 @@ def create_app(where: Ledger | Store[Any], settings: ConsoleSettings | None = No
 
 
 async def _look_once(app: Litestar) -> None:
-    """Read the ledger before the first request does: threads begin to fold the counts and to group many failures."""
     with suppress(HoldfastError):  # the database is away: the pages say so
-        await asyncio.to_thread(app.state.live.overview)
+        await asyncio.to_thread(app.state.live.begin)
 
 
 def _load() -> None:

@@ -1,9 +1,9 @@
 """One snapshot of the ledger for all viewers, and the stream that tells browsers about it.
 
 Invariants: however many viewers there are, the ledger is read once in SNAPSHOT_S, and only while there are any; what
-takes long, the groups of many failures and the fold of many deltas, is done by a thread beside the requests; the last
-snapshot stays while the database is away, with its time; a stream ends after STREAM_S, so that its reader is known
-anew, and within PING_S of the end of its reader's session.
+takes long, the groups of many failures, is done by a thread beside the requests; the last snapshot stays while the
+database is away, with its time; a stream ends after STREAM_S, so that its reader is known anew, and within PING_S of
+the end of its reader's session.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from datetime import datetime
 
 from litestar.response.sse import ServerSentEventMessage
@@ -20,10 +21,10 @@ from litestar.response.sse import ServerSentEventMessage
 from holdfast.console.context import Console
 from holdfast.console.security.callers import Caller
 from holdfast.console.templating import rendered
-from holdfast.console.views.activity import last_hour
 from holdfast.console.views.failures import SHARED_S, FailedGroups, failure_groups, few_groups, no_groups
 from holdfast.console.views.overview import Overview, ledger_of, overview
 from holdfast.core.errors import GovernanceError, HoldfastError, StoreError
+from holdfast.store.verbs.watch import UNFOLDED_MAX
 
 logger = logging.getLogger("holdfast")
 
@@ -33,7 +34,6 @@ STREAM_S = 600.0
 STREAMS_MAX = 1000
 REST = 20  # a thread that groups failures rests so many times as long as it took
 GIVES_WAY = 4  # between two slices, too: a request waits for the interpreter whenever its read of the ledger returns
-FOLD_FROM = 5_000  # deltas that no worker has folded: each read of the counts adds them up
 
 
 class Snapshot:
@@ -64,7 +64,6 @@ class Live:
         self._groups: FailedGroups | None = None
         self._grouped_at = 0.0
         self.beside: set[str] = set()  # what threads do now
-        self._may_fold = not console.settings.read_only
         self._streams = 0
         self._shared: asyncio.Task[Snapshot] | None = None
         self._shared_at = 0.0
@@ -74,6 +73,19 @@ class Live:
     def last(self) -> Overview | None:
         """The last overview, however old; the ledger is not read."""
         return self._made
+
+    def begin(self) -> None:
+        """Read the ledger before the first request does: a thread begins to group many failures.
+
+        Deltas are folded first if they are many, as an earlier version left them where no worker ran.
+        """
+        store = self._console.store
+        with store.reading() as reading:
+            [[unfolded, _]] = reading.run("newest_deltas", n=UNFOLDED_MAX)
+        if unfolded == UNFOLDED_MAX and not self._console.settings.read_only:
+            with suppress(StoreError), store.transaction() as transaction:  # the role may not
+                transaction.counts.fold()
+        self.overview()
 
     def groups(self) -> FailedGroups:
         """Return the failures in groups, at most SHARED_S old if they are few.
@@ -91,10 +103,7 @@ class Live:
                 with store.reading() as reading:
                     now = store.now()
                     ledger = ledger_of(reading, self._console.name)
-                    activity = last_hour(reading, now)
-                    self._made = overview(reading, groups, ledger, now, activity)
-                if activity.unfolded >= FOLD_FROM and self._may_fold:
-                    self._beside("fold", self._fold)
+                    self._made = overview(reading, groups, ledger, now)
                 self._made_at = time.monotonic()
             return self._made
 
@@ -145,15 +154,6 @@ class Live:
             made = failure_groups(reading, store.now(), rest=rest)
         # What takes long is done less often, so that it takes no more than a small share of the process.
         self._groups, self._grouped_at = made, time.monotonic() + max(0.0, worked * REST - SHARED_S)
-
-    def _fold(self) -> None:
-        """Fold the deltas that no worker has folded; a role that may not write them does not try again."""
-        try:
-            with self._console.store.transaction() as transaction:
-                transaction.counts.fold()
-        except StoreError:
-            self._may_fold = False
-            raise
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot; if the database is away, the last one, marked as stale."""

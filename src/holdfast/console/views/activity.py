@@ -36,11 +36,8 @@ class Alike(msgspec.Struct, frozen=True):
 class Activity:
     """The moves of the last hour, by queue and by state; index 59 is the present minute."""
 
-    def __init__(
-        self, buckets: Iterable[JobMoves], now: datetime, since: datetime | None = None, unfolded: int = 0
-    ) -> None:
+    def __init__(self, buckets: Iterable[JobMoves], now: datetime, since: datetime | None = None) -> None:
         self.now = now
-        self.unfolded = unfolded  # deltas that no worker has folded yet, counted up to a limit
         self.since = since  # if the moves before this time are not known
         self._into: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
         self._net: dict[str, list[int]] = defaultdict(lambda: [0] * MINUTES)
@@ -125,4 +122,4 @@ def minute_of(moment: datetime) -> datetime:
 
 def last_hour(reading: Reading, now: datetime) -> Activity:
     found = recent_moves(reading, minute_of(now) - timedelta(minutes=MINUTES - 1))
-    return Activity(found.moves, now, found.since, found.unfolded)
+    return Activity(found.moves, now, found.since)

@@ -71,11 +71,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     workers_alive: int
 
 
-def overview(
-    reading: Reading, groups: FailedGroups, ledger: Ledger, now: datetime, activity: Activity | None = None
-) -> Overview:
-    """Return the overview at `now`; `groups` and `activity` may be some seconds older."""
-    fleet, activity = fleet_of(reading, now), activity or last_hour(reading, now)
+def overview(reading: Reading, groups: FailedGroups, ledger: Ledger, now: datetime) -> Overview:
+    """Return the overview at `now`; `groups` may be some seconds older."""
+    fleet, activity = fleet_of(reading, now), last_hour(reading, now)
     queues = queue_rows(reading, fleet, activity)
     drafts = reading.grants.page(state=GrantState.DRAFT, limit=100)  # without those past their expiry
     approved = reading.grants.page(state=GrantState.ACTIVE, limit=100)

@@ -4,12 +4,15 @@ Invariants: a function checks every row of a statement, and writes one journal r
 rule is in a function body, whose text PostgreSQL keeps as it was given, so that opening a ledger can compare it.
 """
 
+import re
 from collections.abc import Iterable, Iterator
+from textwrap import indent
 
 from holdfast.core.machines import GRANT, JOB
 from holdfast.store import enforcement, joint
 from holdfast.store.enforcement import Refusal, Violation, sql_text
 from holdfast.store.layout import laid_out
+from holdfast.store.statements import statements
 from holdfast.store.tables import GUARDED, Guarded
 
 OTHERS = tuple(guarded for guarded in GUARDED if guarded.machine is not JOB)
@@ -26,7 +29,7 @@ EVIDENCE, LEASES = "holdfast_evidence", "holdfast_leases"
 TRACEBACKS, ERASED = "holdfast_tracebacks", "holdfast_erased"
 META, APPROVERS = "holdfast_meta", "holdfast_approvers"
 JOBS, CALLS, ABORTED, REFUSE = "holdfast_jobs", "holdfast_calls", "holdfast_aborted", "holdfast_refuse"
-IN_FORCE = f"{JOBS}_in_force"
+IN_FORCE, FOLDED = f"{JOBS}_in_force", f"{joint.DELTAS}_folded"
 JOURNAL_COLUMNS = (
     "epoch, xid, machine, subject, version,\n    source, target, event, actor, reason, attempt, move_id, grant_id,\n"
     "    maintenance_id, at"
@@ -50,6 +53,7 @@ def functions(schema: str, epoch: str) -> dict[str, str]:
     bodies[IN_FORCE] = _job_in_force(schema)
     bodies[f"{JOBS}_moved"] = _job_moved(schema, epoch)
     bodies[f"{JOBS}_requested"] = _job_requested(schema, epoch)
+    bodies[FOLDED] = _folded()
     bodies[f"{JOBS}_once"] = _unless_door(schema, Refusal.WRITE_ONCE, "NULL", f"'{JOBS} ' || OLD.job_id")
     bodies[f"{CALLS}_once"] = _call_changed(schema)
     bodies[f"{ABORTED}_written"] = _aborted_written(schema)
@@ -349,6 +353,20 @@ def _counts(schema: str, old: str | None, rows: str) -> str:
         f"      ({joint.delta_code(old, 'n')})::text, count(*), max(n.updated_at)\n"
         f"      FROM {rows}\n     GROUP BY 1, 2, 3, 4, 5, 6;\n"
     )
+
+
+def _folded() -> str:
+    """Return the body that folds the deltas, if the role may and no other transaction can make it fail.
+
+    A keeper deletes old minutes.
+    """
+    fold = "".join(indent(f"{part};\n", "    ") for part in statements("postgres")["fold_counts"][:-1])
+    may = (
+        "current_setting('transaction_isolation') = 'read committed'\n"
+        "    AND has_table_privilege('holdfast_minutes', 'DELETE')"
+    )
+    body = f"BEGIN\n  IF {may} THEN\n{fold}  END IF;\n  RETURN NULL;\nEND"
+    return re.sub(r"(?<!\w)holdfast_", "{schema}holdfast_", body)
 
 
 def _check(guarded: Guarded, violations: list[Violation], schema: str, rows: str, source: str) -> str:

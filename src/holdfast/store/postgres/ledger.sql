@@ -10,24 +10,28 @@ ON CONFLICT (operation) DO UPDATE SET version = excluded.version, defaults = exc
 RETURNING operation;
 
 -- name: fold_counts
--- Two keepers may fold at once: each takes the deltas that it can lock, and writes the counts in one order.
--- Minutes are kept for two days before the last move.
+-- One transaction folds at a time, and no other one waits for it: it may be a user's that submits, whose trigger does the
+-- same, except for the last statement (see functions.py). Minutes are kept for two days before the last move.
 WITH gone AS (
   DELETE FROM holdfast_count_deltas
-   WHERE delta_id IN (SELECT delta_id FROM holdfast_count_deltas FOR UPDATE SKIP LOCKED)
+   WHERE (SELECT pg_try_advisory_xact_lock(4604, ('holdfast_counts'::regclass)::oid::integer))
   RETURNING operation, queue, source, target, event, code, n, at),
 minutes AS (
   INSERT INTO holdfast_minutes (minute, operation, queue, source, target, event, code, n)
-  SELECT date_trunc('minute', at, 'UTC'), operation, queue, coalesce(source, ''), target, event, coalesce(code, ''), sum(n)
+  SELECT date_trunc('minute', at, 'UTC'), operation, queue, coalesce(source, ''), target, event, coalesce(code, ''),
+         sum(n)
     FROM gone WHERE at IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7
-  ON CONFLICT (minute, operation, queue, source, target, event, code) DO UPDATE SET n = holdfast_minutes.n + excluded.n)
+  ON CONFLICT (minute, operation, queue, source, target, event, code)
+    DO UPDATE SET n = holdfast_minutes.n + excluded.n)
 INSERT INTO holdfast_counts (operation, queue, state, n)
 SELECT operation, queue, state, sum(n)
   FROM (SELECT operation, queue, target AS state, n FROM gone
         UNION ALL SELECT operation, queue, source, -n FROM gone WHERE source IS NOT NULL) d
  GROUP BY operation, queue, state ORDER BY operation, queue, state
 ON CONFLICT (operation, queue, state) DO UPDATE SET n = holdfast_counts.n + excluded.n;
-DELETE FROM holdfast_minutes WHERE minute < (SELECT max(minute) FROM holdfast_minutes) - interval '2 days';
+DELETE FROM holdfast_minutes
+ WHERE (SELECT pg_try_advisory_xact_lock(4604, ('holdfast_counts'::regclass)::oid::integer))
+   AND minute < (SELECT max(minute) FROM holdfast_minutes) - interval '2 days';
 
 -- name: forget_journal_rows
 DELETE FROM holdfast_journal WHERE seq = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));

@@ -15,6 +15,7 @@ from holdfast.store.postgres.functions import (
     CALLS,
     ERASED,
     EVIDENCE,
+    FOLDED,
     IN_FORCE,
     JOBS,
     LEASES,
@@ -37,6 +38,8 @@ def triggers() -> dict[tuple[str, str], str]:
     texts[JOBS, f"{JOBS}_requested"] = (
         f"AFTER UPDATE OF cancel_requested_at ON {JOBS} FOR EACH ROW WHEN ({joint.made_request('old', 'new')})"
     )
+    many = f"(new.delta_id % {joint.FOLD_EVERY}::bigint) = 0"
+    texts[joint.DELTAS, FOLDED] = f"AFTER INSERT ON {joint.DELTAS} FOR EACH ROW WHEN ({many})"
     for guarded in GUARDED:
         table, once = guarded.table, ", ".join((guarded.id, *guarded.write_once))
         if guarded.machine is not JOB:

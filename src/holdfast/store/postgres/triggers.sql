@@ -772,6 +772,33 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_count_deltas_folded
+CREATE FUNCTION holdfast_count_deltas_folded LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  IF current_setting('transaction_isolation') = 'read committed'
+    AND has_table_privilege('{schema}holdfast_minutes', 'DELETE') THEN
+    WITH gone AS (
+      DELETE FROM {schema}holdfast_count_deltas
+       WHERE (SELECT pg_try_advisory_xact_lock(4604, ('{schema}holdfast_counts'::regclass)::oid::integer))
+      RETURNING operation, queue, source, target, event, code, n, at),
+    minutes AS (
+      INSERT INTO {schema}holdfast_minutes (minute, operation, queue, source, target, event, code, n)
+      SELECT date_trunc('minute', at, 'UTC'), operation, queue, coalesce(source, ''), target, event, coalesce(code, ''),
+             sum(n)
+        FROM gone WHERE at IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7
+      ON CONFLICT (minute, operation, queue, source, target, event, code)
+        DO UPDATE SET n = {schema}holdfast_minutes.n + excluded.n)
+    INSERT INTO {schema}holdfast_counts (operation, queue, state, n)
+    SELECT operation, queue, state, sum(n)
+      FROM (SELECT operation, queue, target AS state, n FROM gone
+            UNION ALL SELECT operation, queue, source, -n FROM gone WHERE source IS NOT NULL) d
+     GROUP BY operation, queue, state ORDER BY operation, queue, state
+    ON CONFLICT (operation, queue, state) DO UPDATE SET n = {schema}holdfast_counts.n + excluded.n;
+  END IF;
+  RETURN NULL;
+END
+$holdfast$;
+
 -- function: holdfast_jobs_once
 CREATE FUNCTION holdfast_jobs_once LANGUAGE plpgsql AS $holdfast$
 BEGIN
@@ -3430,6 +3457,9 @@ CREATE TRIGGER holdfast_calls_once AFTER UPDATE OF job_id, operation_version, cl
 
 -- trigger: holdfast_jobs holdfast_jobs_requested
 CREATE TRIGGER holdfast_jobs_requested AFTER UPDATE OF cancel_requested_at ON holdfast_jobs FOR EACH ROW WHEN (old.cancel_requested_at IS NULL AND new.cancel_requested_at IS NOT NULL AND new.cancel_by IS NOT NULL AND new.cancel_move_id IS NOT NULL) EXECUTE FUNCTION holdfast_jobs_requested();
+
+-- trigger: holdfast_count_deltas holdfast_count_deltas_folded
+CREATE TRIGGER holdfast_count_deltas_folded AFTER INSERT ON holdfast_count_deltas FOR EACH ROW WHEN ((new.delta_id % 5000::bigint) = 0) EXECUTE FUNCTION holdfast_count_deltas_folded();
 
 -- trigger: holdfast_jobs holdfast_jobs_born
 CREATE TRIGGER holdfast_jobs_born AFTER INSERT ON holdfast_jobs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_jobs_born();

@@ -6,12 +6,13 @@ what the database stores, so that opening a ledger can compare them.
 """
 
 from collections.abc import Iterator
-from textwrap import fill
+from textwrap import fill, indent
 
 from holdfast.core.machines import JOB
 from holdfast.store import enforcement, joint
 from holdfast.store.enforcement import Refusal, Violation, sql_text, sql_texts
 from holdfast.store.layout import WIDTH, laid_out
+from holdfast.store.statements import statements
 from holdfast.store.tables import GUARDED, KEPT_SETTINGS, Guarded, table_named
 
 DOOR = "(SELECT maintenance_id FROM holdfast_maintenance)"
@@ -28,6 +29,7 @@ def triggers(epoch: str) -> dict[str, str]:
         *_traceback_triggers(),
         *_erased_triggers(),
         *machines,
+        _fold_trigger(),
         *_journal_triggers(),
         *_history_triggers(),
         *_setting_triggers(),
@@ -234,6 +236,14 @@ def _delta(old: str | None) -> str:
         "  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n, event, code, at) VALUES\n"
         f"    (NEW.operation, NEW.queue, {source}, NEW.state, 1, NEW.event,\n"
         f"    {joint.delta_code(old, 'NEW')}, NEW.updated_at);\n"
+    )
+
+
+def _fold_trigger() -> str:
+    """Return what folds the deltas where no worker does; a keeper deletes old minutes."""
+    body = "".join(indent(f"{part};\n", "  ") for part in statements("sqlite")["fold_counts"][:-1])
+    return _writer(
+        f"{joint.DELTAS}_folded", f"AFTER INSERT ON {joint.DELTAS}", f"NEW.delta_id % {joint.FOLD_EVERY} = 0", body
     )
 
 

@@ -3178,6 +3178,26 @@ BEGIN
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_count_deltas_folded
+CREATE TRIGGER holdfast_count_deltas_folded AFTER INSERT ON holdfast_count_deltas
+WHEN NEW.delta_id % 5000 = 0
+BEGIN
+  INSERT INTO holdfast_counts (operation, queue, state, n)
+  SELECT operation, queue, CASE s.sign WHEN 1 THEN target ELSE source END AS state, sum(n * s.sign)
+    FROM (SELECT operation, queue, source, target, sum(n) AS n FROM holdfast_count_deltas
+           GROUP BY operation, queue, source, target) kinds
+    CROSS JOIN (SELECT 1 AS sign UNION ALL SELECT -1) s
+   WHERE s.sign = 1 OR source IS NOT NULL GROUP BY operation, queue, state
+  ON CONFLICT (operation, queue, state) DO UPDATE SET n = holdfast_counts.n + excluded.n;
+  INSERT INTO holdfast_minutes (minute, operation, queue, source, target, event, code, n)
+  SELECT substr(at, 1, 17) || '00.000000Z', operation, queue, coalesce(source, ''), target, event, coalesce(code, ''),
+         sum(n)
+    FROM holdfast_count_deltas WHERE at IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7
+  ON CONFLICT (minute, operation, queue, source, target, event, code)
+    DO UPDATE SET n = holdfast_minutes.n + excluded.n;
+  DELETE FROM holdfast_count_deltas;
+END;
+
 -- trigger: holdfast_journal_insert
 CREATE TRIGGER holdfast_journal_insert BEFORE INSERT ON holdfast_journal
 WHEN (

@@ -22,7 +22,7 @@ from holdfast.store.verbs.lists import FEW_WAITING, RESTING, Pause
 ID_MAX = 2**63 - 1
 WINDOW = 20_000  # jobs that one page looks through
 SMALL = 4  # times the size of a page: the window that is looked through first
-UNFOLDED_MAX = 20_000  # deltas of counts that are read one by one; a worker folds them every few seconds
+UNFOLDED_MAX = 20_000  # deltas of counts that are read one by one; a trigger folds a quarter as many
 WAITING_MAX = 1_000  # jobs that wait for one bucket of a limit are counted up to this number
 DUE_MAX = 10_000  # due jobs of a lane are counted up to this number
 
@@ -215,7 +215,6 @@ class RecentMoves(NamedTuple):
 
     moves: list[JobMoves]
     since: datetime | None  # if UNFOLDED_MAX deltas or more are not folded: the time from which on all moves are here
-    unfolded: int  # deltas that are not folded, counted up to UNFOLDED_MAX
 
 
 def recent_moves(reading: Reading, since: datetime) -> RecentMoves:
@@ -227,7 +226,7 @@ def recent_moves(reading: Reading, since: datetime) -> RecentMoves:
         JobMoves(moment(minute), operation, queue, source or None, target, event, code or None, int(n))
         for minute, operation, queue, source, target, event, code, n in rows
     ]
-    return RecentMoves(moves, moment(first) if unfolded == UNFOLDED_MAX and first is not None else None, unfolded)
+    return RecentMoves(moves, moment(first) if unfolded == UNFOLDED_MAX and first is not None else None)
 
 
 def waiting_by_bucket(reading: Reading, *, limit: int = 200) -> dict[str, int]:
