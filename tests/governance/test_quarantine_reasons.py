@@ -26,6 +26,7 @@ REQUIRED = {
 def test_the_reasons_are_the_required_ones_and_those_of_the_ledger() -> None:
     own = {
         "cancelled", "lease_expired", "attempts_exhausted", "governance_hard_fail", "governance_hold", "superseded",
+        "deadline_passed",
     }  # fmt: skip
     assert {reason.value for reason in Reason} == REQUIRED | own
 

@@ -142,7 +142,7 @@ ENDS = ("succeeded", "failed", "broken", "cancelled", "deadline_passed", "pendin
 def brought(ledger: Ledger, end: str, clock: VirtualClock) -> int:
     """Submit a job that will end in this way; it is pending until `bring_to_end`."""
     deadline = clock.after(60) if end == "deadline_passed" else None
-    due = clock.after(10 if end in ("succeeded", "failed") else 3600)
+    due = clock.after(10 if end in ("succeeded", "failed", "deadline_passed") else 3600)
     name = "bad" if end == "failed" else end
     return ledger.submit("step", {"name": name}, run_at=due, deadline_at=deadline).job_id
 

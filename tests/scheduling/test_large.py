@@ -86,8 +86,8 @@ def test_of_ten_thousand_submits_of_a_hundred_scopes_a_hundred_run(
 def test_of_ten_thousand_jobs_those_that_are_late_do_not_run(
     ledger: Ledger, clock: VirtualClock, ran: Counter[str]
 ) -> None:
-    calls = [call("late" if n % 2 else "in time", run_at=clock.after(100), deadline_s=50 if n % 2 else 200)
-             for n in range(JOBS)]  # fmt: skip
+    calls = [call("late", run_at=clock.after(40), deadline_s=50) if n % 2
+             else call("in time", run_at=clock.after(100), deadline_s=200) for n in range(JOBS)]  # fmt: skip
     ledger.submit_many(calls)
     clock.advance(120)
     drain(ledger)

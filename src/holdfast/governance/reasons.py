@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from holdfast.core.decide import CANCELLED, LEASE_EXPIRED
+from holdfast.core.decide import CANCELLED, DEADLINE_PASSED, LEASE_EXPIRED
 from holdfast.core.records import Job
 from holdfast.engine.classification import WordTable
 
@@ -28,6 +28,7 @@ class Reason(StrEnum):
     UNKNOWN = "unknown"
     # Reasons that the ledger itself gives.
     CANCELLED = CANCELLED
+    DEADLINE_PASSED = DEADLINE_PASSED
     LEASE_EXPIRED = LEASE_EXPIRED
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     GOVERNANCE_HARD_FAIL = "governance_hard_fail"

@@ -132,8 +132,8 @@ class FlowWrites(FlowReads, WritingVerbs):
     def submit(self, submissions: Sequence[Submission], *, actor: str | None, reason: str | None) -> list[Admission]:
         """Record jobs as `JobWrites.submit` does; return the active job of a scope in place of another one.
 
-        Raise FlowInvalidError for a deadline that has passed, and for a wait for a job that does not exist or that
-        waits itself for the job that is submitted.
+        Raise FlowInvalidError for a deadline that has passed or is not after `run_at`, and for a wait for a job that
+        does not exist or that waits itself for the job that is submitted.
         """
         flows = [submission.flow or Flow() for submission in submissions]
         deadlines = [self._deadline(one, flow) for one, flow in zip(submissions, flows, strict=True)]
@@ -188,10 +188,16 @@ class FlowWrites(FlowReads, WritingVerbs):
     def _deadline(self, submission: Submission, flow: Flow) -> datetime | None:
         now = self._store.now()
         at = flow.deadline_at if flow.deadline_s is None else now + timedelta(seconds=flow.deadline_s)
-        if at is None or at > now:
+        if at is None or at > max(now, submission.run_at or now):
             return at
         if submission.key is not None and self._session.jobs.by_key([(submission.client, submission.key)]):
             return at  # a submit that is repeated under its key is answered with its job
+        if submission.run_at is not None and at > now:
+            raise FlowInvalidError(
+                f"The deadline {at.isoformat()} is not after run_at, which is {submission.run_at.isoformat()}.",
+                next_step="Give a deadline after run_at, or an earlier run_at.",
+                context={"refusal": "deadline_before_run_at", "deadline_at": time_text(at)},
+            )
         raise FlowInvalidError(
             f"The deadline {at.isoformat()} has passed.",
             next_step="Give a later deadline, or do not submit the work.",
