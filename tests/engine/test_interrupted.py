@@ -41,8 +41,30 @@ def test_later_reads_go_through_after_one_was_interrupted_at_any_point(new_sqlit
         while interrupted(lambda: ledger.job(job_id), after=points):
             close_idle(ledger)
             assert len(identity._guarded) == others, "a lost connection has left what would refuse the next log"
+            assert not any(use() for use in ledger.store.pool._out), (
+                "a lost connection is in use: each fork would wait for it"
+            )
             assert ledger.job(job_id).job_id == job_id
             points += 1
+        assert points > 20
+
+
+@pytest.mark.attack("faults")
+@pytest.mark.req("W-18")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of connections that were lost
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_no_fork_waits_for_a_connection_that_was_lost_in_a_transaction(ledger_url: str) -> None:
+    with Ledger(ledger_url) as ledger:
+        store, points = ledger.store, 0
+
+        def write() -> None:
+            with store.transaction() as transaction:
+                transaction.queues.paused()
+
+        while interrupted(write, after=points):
+            assert not any(use() for use in store.pool._out)
+            points += 1
+        gc.collect()
         assert points > 20
 
 

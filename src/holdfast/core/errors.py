@@ -268,13 +268,6 @@ class LedgerFileError(StoreError):
     )
 
 
-class DurabilityError(StoreError):
-    """The settings of the database do not make a commit durable before it is acknowledged."""
-
-    code = "not_durable"
-    next_step = "Use a local disk and durable settings (SQLite: WAL and synchronous=FULL)."
-
-
 class BrokenError(HoldfastError):
     """An internal invariant of Holdfast is violated; this is a bug."""
 

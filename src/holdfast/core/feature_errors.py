@@ -283,3 +283,10 @@ class ArchiveUnwritableError(StoreError):
 
     code = "archive_unwritable"
     next_step = "Create the directory, make it writable for Holdfast, or free space; then run `holdfast gc`."
+
+
+class DurabilityError(StoreError):
+    """The settings of the database do not make a commit durable before it is acknowledged."""
+
+    code = "not_durable"
+    next_step = "Use a local disk and durable settings (SQLite: WAL and synchronous=FULL)."

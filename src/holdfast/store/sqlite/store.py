@@ -17,14 +17,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.core.errors import (
-    DurabilityError,
-    HoldfastError,
-    NotALedgerError,
-    StoreDamagedError,
-    StoreError,
-    StoreUnavailableError,
-)
+from holdfast.core.errors import HoldfastError, NotALedgerError, StoreDamagedError, StoreError, StoreUnavailableError
 from holdfast.core.records import time_text
 from holdfast.store.migrations import Rules, unique_indexes
 from holdfast.store.requests import Effect
@@ -213,10 +206,9 @@ class SqliteStore(Store[sqlite3.Connection]):
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")  # a log that has grown shrinks again
         [synchronous] = connection.execute("PRAGMA synchronous").fetchone()
         if mode != "wal" or synchronous != FULL:
-            raise DurabilityError(
-                f"{self.path}: journal_mode={mode}, synchronous={synchronous}; WAL and FULL are needed",
-                context={"journal_mode": mode, "synchronous": synchronous},
-            )
+            from holdfast.store.sqlite.unusable import not_durable  # noqa: PLC0415 - most files are durable
+
+            raise not_durable(self.path, mode, synchronous)
 
     @staticmethod
     def _switched_to_wal(connection: sqlite3.Connection) -> str:

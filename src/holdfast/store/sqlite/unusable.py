@@ -1,4 +1,4 @@
-"""Why a path cannot be the file of a ledger.
+"""Why a path or its file cannot be that of a ledger.
 
 Invariants: nothing is written.
 """
@@ -23,4 +23,12 @@ def unusable(path: Path, system: str | None, *, create: bool) -> StoreError:
     return DurabilityError(
         f"{path} is on a network file system ({system}), where SQLite's locks and syncs cannot be trusted",
         next_step="Put the ledger on a local disk, or use PostgreSQL.",
+    )
+
+
+def not_durable(path: Path, mode: str, synchronous: int) -> DurabilityError:
+    """Return the error for a file whose settings SQLite did not take."""
+    return DurabilityError(
+        f"{path}: journal_mode={mode}, synchronous={synchronous}; WAL and FULL are needed",
+        context={"journal_mode": mode, "synchronous": synchronous},
     )
