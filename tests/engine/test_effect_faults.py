@@ -83,3 +83,18 @@ def test_an_effect_that_fails_in_the_manner_of_an_outage_fails_its_own_job(
     assert {one.state for one in others} == {JobState.SUCCEEDED}
     assert {pg_ledger.job(one.job_id).attempts for one in others} == {1}
     assert pg_ledger.job(bad.job_id).attempts == 1
+
+
+@pytest.mark.attack("input")
+@pytest.mark.parametrize("number", [2**63, -(10**30)])
+def test_an_integer_that_no_column_takes_has_one_code_on_each_database(ledger: Ledger, number: int) -> None:
+    with ledger.store.transaction() as transaction:
+        transaction.execute("CREATE TABLE numbers (n integer)")
+
+    @ledger.operation("bad", retry=ONCE)
+    def bad(run: Execution) -> None:
+        run.effect("INSERT INTO numbers (n) VALUES (:n)", {"n": number})
+
+    receipt = ledger.submit(bad.call())
+    ledger.run_until_idle()
+    assert ledger.job(receipt.job_id).last_error_code == "effect_failed"

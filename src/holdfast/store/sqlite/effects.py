@@ -48,7 +48,7 @@ def _apply_one(store: SqliteStore, connection: sqlite3.Connection, effect: Effec
     try:
         cursor = connection.execute(effect.sql, effect.params)
         cursor.fetchall()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OverflowError) as error:  # OverflowError: of the driver, for an integer above 64 bits
         raise of_effect(store.path, error, effect.sql) from error
     require_rows(effect, cursor.rowcount)
     if not connection.in_transaction:

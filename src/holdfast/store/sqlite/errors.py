@@ -50,7 +50,7 @@ def schema_damage(path: Path, error: sqlite3.OperationalError) -> StoreDamagedEr
     return _damaged(path, str(error), "SQLITE_ERROR") if plain and "malformed JSON" not in str(error) else None
 
 
-def of_effect(path: Path, error: sqlite3.Error, statement: str) -> HoldfastError:
+def of_effect(path: Path, error: sqlite3.Error | OverflowError, statement: str) -> HoldfastError:
     """Return the error of Holdfast for an error of the driver in an effect: the effect's fault, or the database's."""
     name = _name(error)
     if meaning_of(name, TABLE, OTHER).in_effect is Fault.DATABASE:
@@ -62,7 +62,7 @@ def of_effect(path: Path, error: sqlite3.Error, statement: str) -> HoldfastError
     return EffectError(f"the database refused an effect: {error}", context=context)
 
 
-def _name(error: sqlite3.Error) -> str:
+def _name(error: Exception) -> str:
     return getattr(error, "sqlite_errorname", "") or ""
 
 
