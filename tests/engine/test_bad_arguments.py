@@ -15,10 +15,13 @@ import pytest
 
 from holdfast import (
     Call,
+    Cancel,
     Execution,
     Ledger,
     Operation,
     Operations,
+    Procedure,
+    Quarantine,
     RetryAfter,
     RetryPolicy,
     Snooze,
@@ -314,6 +317,35 @@ def test_a_setting_of_an_operation_that_does_not_exist_is_refused_with_the_neare
         with pytest.raises(InputError) as caught:
             operation(name="own", **dict[str, Any]({name: 5}))(lambda run: None)
         assert caught.value.context == {"argument": name, "nearest": near}
+
+
+@pytest.mark.parametrize(
+    "make, name, near",
+    [
+        (RetryPolicy, "max_attempt", "max_attempts"),
+        (Call, "prioritty", "priority"),
+        (Ledger, "uri", "url"),
+        (Snooze, "second", "seconds"),
+        (RetryAfter, "second", "seconds"),
+        (Cancel, "reasn", "reason"),
+        (Quarantine, "reasn", "reason"),
+        (Step, "guards", "guard"),
+        (Procedure, "step", "steps"),
+    ],
+)
+def test_an_argument_of_a_constructor_that_does_not_exist_is_refused_with_the_nearest_name(
+    make: Callable[..., object], name: str, near: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        make(**{name: 5})
+    assert caught.value.context == {"argument": name, "nearest": near}
+
+
+@pytest.mark.parametrize("reason", ["", " ", None, 3])
+def test_a_quarantine_has_a_reason(reason: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        Quarantine(reason)
+    assert caught.value.context["argument"] == "reason"
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,14 @@ def refuse_wrong(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     """Raise InputError if an argument explains the error; return if none does."""
     if isinstance(error, HoldfastError):
         return
+    if fn is msgspec.StructMeta.__call__:
+        fn, *args = args  # the constructor of a record
     parameters = inspect.signature(fn).parameters
     try:
         given = inspect.signature(fn).bind(*args, **kwargs).arguments
     except TypeError:
         if all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
-            settings = [name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+            settings = [name for name in parameters if name != "self"]
             _refuse_unknown(kwargs.keys() - parameters.keys(), settings)
         return  # an argument too many or too few: the error says so
     hints = {name: parameter.annotation for name, parameter in parameters.items()}

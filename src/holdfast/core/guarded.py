@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from msgspec import StructMeta
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -25,3 +27,9 @@ def guarded(fn: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+class GuardedMeta(StructMeta):
+    """The type of a public record: its constructor answers so, too."""
+
+    __call__ = guarded(StructMeta.__call__)

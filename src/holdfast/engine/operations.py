@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.core.digest import Json, payload_text, read_back, within
 from holdfast.core.errors import ArgumentsError, InputError
-from holdfast.core.guarded import guarded
+from holdfast.core.guarded import GuardedMeta, guarded
 from holdfast.core.protocol import chosen, newest, ranked
 from holdfast.core.records import REPLAY_ATTEMPTS
 from holdfast.core.typevars import P, R, R_co, T
@@ -42,7 +42,7 @@ class Given(dict[str, Any]):
     """Arguments as a caller gave them: times, tuples and the like are made JSON. Those of a Call are JSON already."""
 
 
-class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
+class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True, metaclass=GuardedMeta):
     """An operation with its arguments: what is submitted, scheduled, replayed; typed by what its handler returns."""
 
     operation: str

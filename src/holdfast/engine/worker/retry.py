@@ -11,7 +11,7 @@ from random import Random
 
 import msgspec
 
-from holdfast.core.guarded import guarded
+from holdfast.core.guarded import GuardedMeta, guarded
 from holdfast.core.records import MAX_ATTEMPTS
 from holdfast.engine.failures import FailureKind
 
@@ -26,7 +26,7 @@ class Strategy(StrEnum):
     NO_RETRY = "no_retry"
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, metaclass=GuardedMeta):
     """When to try again. `transient_max_attempts` gives passing failures a larger budget than the others.
 
     After `no_progress_after` failures in a row with the same code, and messages that differ only in numbers, the job is

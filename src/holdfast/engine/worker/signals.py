@@ -19,6 +19,7 @@ def _delay(seconds: float) -> float:
 class Snooze(Exception):
     """Raised by a handler: not now; try again after `seconds`, at no cost to the job's budget."""
 
+    @guarded
     def __init__(self, seconds: float, reason: str = "snoozed") -> None:
         super().__init__(reason)
         self.seconds = _delay(seconds)
@@ -32,6 +33,7 @@ class RetryAfter(Exception):
     several rates that the job is under, it is the narrowest; a job without a rate holds nothing.
     """
 
+    @guarded
     def __init__(self, seconds: float, reason: str = "retry later", *, hold: bool = False) -> None:
         super().__init__(reason)
         self.seconds = _delay(seconds)
@@ -42,10 +44,21 @@ class RetryAfter(Exception):
 class Cancel(Exception):
     """Raised by a handler: cancel this job."""
 
+    @guarded
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(*([reason] if reason else []))
+
 
 class Quarantine(Exception):
     """Raised by a handler: no retry will help; take the job out of automatic flows for this reason."""
 
+    @guarded
     def __init__(self, reason: str, message: str = "") -> None:
+        if not reason.strip():
+            raise InputError(
+                "the reason must not be empty: it is the code of the quarantine",
+                next_step="Give a reason such as parse_error.",
+                context={"argument": "reason"},
+            )
         super().__init__(message or reason)
         self.reason = reason

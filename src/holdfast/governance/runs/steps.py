@@ -17,7 +17,7 @@ from holdfast.core.arguments import refuse_unfit
 from holdfast.core.authority import Act, Wanted, require_words
 from holdfast.core.digest import Json, cser_digest, payload_text
 from holdfast.core.errors import EffectError, HoldfastError, InputError
-from holdfast.core.guarded import guarded
+from holdfast.core.guarded import GuardedMeta, guarded
 from holdfast.engine.error_texts import error_message
 from holdfast.governance.runs.request import RunRequest
 from holdfast.store.effects import staged
@@ -78,7 +78,7 @@ class StepContext(msgspec.Struct, frozen=True):
         return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, metaclass=GuardedMeta):
     """One step: its action, what must be true before and after, how it is undone, and the name of its stop.
 
     A step without `compensate` needs no undoing.
@@ -92,7 +92,7 @@ class Step(msgspec.Struct, frozen=True):
     compensate: Callable[[StepContext], None] | None = None
 
 
-class Procedure(msgspec.Struct, frozen=True, kw_only=True):
+class Procedure(msgspec.Struct, frozen=True, kw_only=True, metaclass=GuardedMeta):
     """A named sequence of steps. Its `checks` only read, and come first."""
 
     name: str
