@@ -81,8 +81,19 @@ def test_a_relative_directory_is_resolved_from_the_working_directory(
     sqlite_ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "below" / "here").mkdir(parents=True)
     outcome = holdfast("gc", "--set", "archive_dir=below/here", "--db", sqlite_ledger, "--json")
     assert outcome.json["archive_dir"] == str(tmp_path / "below" / "here")
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_directory_that_cannot_be_written_is_refused(sqlite_ledger: str, tmp_path: Path, *, there: bool) -> None:
+    place = tmp_path / "archives"
+    if there:
+        place.write_text("a file")
+    outcome = holdfast("gc", "--set", f"archive_dir={place}", "--db", sqlite_ledger, "--json")
+    assert (outcome.code, outcome.error_code) == (4, "archive_unwritable")
+    assert holdfast("gc", "--show", "--db", sqlite_ledger, "--json").json == OFF
 
 
 @pytest.mark.parametrize(

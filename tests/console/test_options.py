@@ -40,3 +40,13 @@ def test_an_unknown_name_and_a_wrong_value_are_refused(here: Path, line: str, co
     with pytest.raises(ConfigurationError) as refused:
         console_options({"port": 8700})
     assert refused.value.context == context
+
+
+def test_a_misspelt_variable_is_refused_with_the_nearest(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_CONSOLE_ACCOUNTS", "x.db")
+    monkeypatch.setenv("HOLDFAST_CONSOLE_PASSWORD", "of a program")
+    console_options({})
+    monkeypatch.setenv("HOLDFAST_CONSOLE_PROT", "80")
+    with pytest.raises(ConfigurationError) as caught:
+        console_options({})
+    assert caught.value.context["nearest"] == "HOLDFAST_CONSOLE_PORT"

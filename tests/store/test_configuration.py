@@ -11,7 +11,7 @@ import pytest
 from holdfast import Ledger
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
 from holdfast.core.errors import ConfigurationError
-from holdfast.store.configuration import Configuration, configuration, resolved, variable_of
+from holdfast.store.configuration import Configuration, configuration, misspelt, resolved, variable_of
 from tests.cli.commands import holdfast
 
 
@@ -168,3 +168,38 @@ def test_the_page_names_every_setting() -> None:
     page = (Path(__file__).parents[2] / "docs/configuration.md").read_text(encoding="utf-8")
     for field in msgspec.structs.fields(Configuration):
         assert f"| `{field.name}` | `{variable_of(field.name)}` |" in page
+
+
+@pytest.mark.parametrize(
+    "variable, nearest",
+    [
+        ("HOLDFAST_ULR", "HOLDFAST_URL"),
+        ("HOLDFAST_CONCURENCY", "HOLDFAST_CONCURRENCY"),
+        ("HOLDFAST_PAYLOAD_MAX", "HOLDFAST_PAYLOAD_MAX_BYTES"),
+        ("HOLDFAST_DRAIN", "HOLDFAST_DRAIN_S"),
+        ("HOLDFAST_CONFIGS", "HOLDFAST_CONFIG"),
+        ("HOLDFAST_DEBUGS", "HOLDFAST_DEBUG"),
+    ],
+)
+def test_a_misspelt_variable_is_named_with_the_nearest_setting(
+    new_sqlite_ledger: str, monkeypatch: pytest.MonkeyPatch, variable: str, nearest: str
+) -> None:
+    monkeypatch.setenv(variable, "secret")
+    assert misspelt() == {variable: nearest}
+    row = holdfast("config", "show", "--json").json[-1]
+    assert (row["setting"], row["value"], row["variable"]) == (None, None, variable)
+    assert nearest in row["origin"]
+    [finding] = [
+        one
+        for one in holdfast("doctor", "--db", new_sqlite_ledger, "--json").json["findings"]
+        if one["code"] == "variable_misspelt"
+    ]
+    assert variable in finding["message"]
+    assert nearest in finding["message"]
+    assert "secret" not in holdfast("config", "show").out
+
+
+def test_a_variable_of_a_program_or_of_the_console_is_not_misspelt(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DB_PASSWORD", "CONSOLE_PORT", "TEST_PG_BIN", "HYPOTHESIS", "NOAA_FILES", "BENCH_SERVER", "JOBS"):
+        monkeypatch.setenv(f"HOLDFAST_{name}", "x")
+    assert misspelt() == {}

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from holdfast.console.settings import PORT
 from holdfast.core.errors import ConfigurationError
-from holdfast.store.configuration import configuration
+from holdfast.store.configuration import configuration, misspelt
 
 PREFIX = "HOLDFAST_CONSOLE_"
 TABLE = "[console]"
@@ -48,6 +48,12 @@ def console_options(arguments: Mapping[str, object]) -> ConsoleOptions:
                 next_step=f"Write {near} in its place, or remove it. All settings: {', '.join(_TYPES)}.",
                 context={"setting": name, "nearest": near, "origin": TABLE},
             )
+    for variable, nearest in misspelt(PREFIX, (*_TYPES, "accounts")).items():
+        raise ConfigurationError(
+            f"{variable} is not a setting; the nearest is {nearest}.",
+            next_step=f"Write {nearest} in its place, or unset it.",
+            context={"setting": variable, "nearest": nearest, "origin": variable},
+        )
     values: dict[str, Any] = {}
     for name in _TYPES:
         variable = PREFIX + name.upper()

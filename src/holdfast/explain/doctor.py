@@ -1,4 +1,4 @@
-"""What can be wrong around a ledger: clock, disk, write-ahead log, versions, vacuum, pooler, settings.
+"""What can be wrong around a ledger: clock, disk, write-ahead log, versions, vacuum, pooler, settings, variables.
 
 Invariants: nothing is written; each finding has a code and a next step that can be pasted; facts are given also where
 nothing is wrong. What needs another role, or a table that does not exist, is left out.
@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.explain.status import DISK_WARNING_BYTES, health_of, schema_version
+from holdfast.store.configuration import misspelt
 from holdfast.store.store import Store
 
 SYNCHRONOUS = ("off", "normal", "full", "extra")  # by the number of the PRAGMA
@@ -57,8 +58,13 @@ def diagnose(store: Store[Any]) -> Diagnosis:
         "schema_version": schema_version(store),
     }
     looks = _sqlite if store.dialect == "sqlite" else _postgres
-    findings = [*_unhealthy(store), *looks(store, facts)]
+    findings = [*_misspelt(), *_unhealthy(store), *looks(store, facts)]
     return Diagnosis(facts, findings)
+
+
+def _misspelt() -> Iterator[Finding]:
+    for name, near in misspelt().items():
+        yield Finding("variable_misspelt", f"{name} is not a setting; the nearest is {near}.", f"unset {name}")
 
 
 def _unhealthy(store: Store[Any]) -> Iterator[Finding]:

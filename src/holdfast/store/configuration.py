@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -18,7 +18,9 @@ import msgspec
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
 from holdfast.core.errors import ConfigurationError
 
-FILE_VARIABLE = "HOLDFAST_CONFIG"
+PREFIX, FILE_VARIABLE = "HOLDFAST_", "HOLDFAST_CONFIG"
+NO_SETTINGS = ("config", "debug", "aws_endpoint")  # variables that are no settings
+NEAR = 0.65  # as alike as ULR and URL
 FILE, PYPROJECT, SECTION = "holdfast.toml", "pyproject.toml", "tool.holdfast"
 DEFAULT, ARGUMENT = "default", "argument"
 _SQLITE = "sqlite:///"
@@ -78,7 +80,24 @@ def resolved(arguments: Mapping[str, object] | None = None) -> Resolved:
 
 
 def variable_of(name: str) -> str:
-    return f"HOLDFAST_{name.upper()}"
+    return f"{PREFIX}{name.upper()}"
+
+
+def misspelt(prefix: str = PREFIX, known: Sequence[str] = (*_TYPES, *NO_SETTINGS)) -> dict[str, str]:
+    """Return the variables of the environment that are nearly a known one, each with that one.
+
+    Others are left alone: a program may have variables of its own. The options of the console are not settings.
+    """
+    from difflib import get_close_matches  # noqa: PLC0415 - most processes do not look
+
+    every = {prefix + name.upper() for name in known}
+    given = {name: name.removeprefix(prefix).lower() for name in os.environ.keys() - every if name.startswith(prefix)}
+    near = {
+        name: get_close_matches(end, known, n=1, cutoff=NEAR)
+        for name, end in given.items()
+        if not end.startswith("console_")
+    }
+    return {name: prefix + nearest[0].upper() for name, nearest in sorted(near.items()) if nearest}
 
 
 def _take(values: dict[str, Any], origins: dict[str, str], name: str, value: object, origin: str) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.text import Column
-from holdfast.store.configuration import resolved, variable_of
+from holdfast.store.configuration import misspelt, resolved, variable_of
 from holdfast.store.urls import has_password, shown
 
 config = group("Show the settings of this process.", "configuration")
@@ -19,12 +19,16 @@ def show(location: Location) -> Answer:
     """Show each setting, its value and where the value comes from.
 
     Arguments win over the environment, that over holdfast.toml or [tool.holdfast] of pyproject.toml. A URL with a
-    password is shown without it.
+    password is shown without it. A HOLDFAST_ variable that is nearly a setting is listed last, without its value.
     """
     found, origins = resolved({"url": location.db, "schema": location.schema_given})
     rows: list[dict[str, Any]] = [
         {"setting": name, "value": _masked(value), "origin": origins[name], "variable": variable_of(name)}
         for name, value in msgspec.structs.asdict(found).items()
+    ]
+    rows += [
+        {"setting": None, "value": None, "origin": f"not a setting; the nearest is {near}", "variable": name}
+        for name, near in misspelt().items()
     ]
 
     def human() -> None:
@@ -32,7 +36,7 @@ def show(location: Location) -> Answer:
         output.table(
             columns,
             [
-                (row["setting"], "" if row["value"] is None else row["value"], row["origin"], row["variable"])
+                (row["setting"] or "", "" if row["value"] is None else row["value"], row["origin"], row["variable"])
                 for row in rows
             ],
         )

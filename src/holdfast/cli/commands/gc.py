@@ -5,7 +5,7 @@ nothing, neither to the ledger nor to the archive directory.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
 from holdfast.explain.times import age
 from holdfast.explain.values import row_value
+from holdfast.store import Store
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.upkeep.retention import GcReport, Retention
@@ -55,7 +56,7 @@ def gc(
         raise InputError("--dry-run cannot be combined with --set or --show.", next_step="Remove one of the options.")
     who, why = operator or actor(), reason
     with location.open() as store:
-        policy = _changed(retention.policy_to_change(store), settings) if settings else retention.policy_of(store)
+        policy = _changed(store, settings) if settings else retention.policy_of(store)
         if settings:
             retention.set_policy(store, policy, who=who, why=why)
         if settings or show:
@@ -69,7 +70,10 @@ def gc(
 # The policy
 
 
-def _changed(policy: "Retention", settings: list[str]) -> "Retention":
+def _changed(store: Store[Any], settings: list[str]) -> "Retention":
+    from holdfast.engine.upkeep.retention import policy_to_change  # noqa: PLC0415 - see above
+
+    policy = policy_to_change(store)
     given: dict[str, object] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -84,7 +88,12 @@ def _changed(policy: "Retention", settings: list[str]) -> "Retention":
             given[AGES[key]] = None if value.strip().lower() == OFF else age(value, f"--set {key}").total_seconds()
         else:
             given[key] = None if value.strip() == OFF else str(Path(value).absolute()) if value else value
-    return type(policy)(**{**msgspec.structs.asdict(policy), **given})
+    changed = type(policy)(**{**msgspec.structs.asdict(policy), **given})
+    if given.get(DIRECTORY) and store.dialect == "sqlite":  # its workers are on this machine
+        from holdfast.audit.files.archive import require_directory  # noqa: PLC0415 - most policies keep their directory
+
+        require_directory(Path(str(given[DIRECTORY])))
+    return changed
 
 
 # ---------------------------------------------------------------------------------------------------------------------
