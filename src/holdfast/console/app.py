@@ -23,8 +23,8 @@ from holdfast.console.api.document import api_router
 from holdfast.console.api.ledger import metrics
 from holdfast.console.assets import load_assets, static_file
 from holdfast.console.context import Console
-from holdfast.console.injected import PROVIDED
-from holdfast.console.pages import FORMS, PAGES
+from holdfast.console.injected import PROVIDED, AnyRequest
+from holdfast.console.pages import PAGES
 from holdfast.console.pages.live import Live
 from holdfast.console.problems import PROBLEM_JSON, Problem, problem_of, problem_of_status, problem_of_unknown
 from holdfast.console.render import base_of, error_page
@@ -42,8 +42,6 @@ from holdfast.store import Store, verbs
 API, METRICS = "/api/", "/metrics"  # for programs: errors are JSON, and nothing leads to the login page
 BODY_S = 20.0  # for the body of a request
 BODY_MORE = 64 << 10  # of a request, beside the payload of a job
-
-AnyRequest = Request[Any, Any, Any]
 
 
 class BoundedRequest(Request[Any, Any, Any]):
@@ -80,7 +78,7 @@ def create_app(where: Ledger | Store[Any], settings: ConsoleSettings | None = No
     console = Console(ledger, settings)
     _load()
     app = Litestar(
-        route_handlers=[static_file, Login, *PAGES, *FORMS, metrics, api_router()],
+        route_handlers=[static_file, Login, *PAGES, metrics, api_router()],
         path=settings.base_path or None,
         guards=[protect],
         dependencies=PROVIDED,

@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 from importlib.resources import files
-from typing import Any
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import Response, get
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 
+from holdfast.console.injected import AnyRequest
 from holdfast.console.security.callers import Permission
 
 CACHED = "public, max-age=31536000, immutable"
@@ -40,7 +40,7 @@ def load_assets() -> dict[str, Asset]:
 
 
 @get("/static/{name:str}", opt={"permission": Permission.PUBLIC}, sync_to_thread=False, include_in_schema=False)
-def static_file(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes]:
+def static_file(request: AnyRequest, name: FromPath[str]) -> Response[bytes]:
     asset = request.app.state.assets.get(name)
     if asset is None:
         raise NotFoundException

@@ -8,22 +8,23 @@ from litestar.di import NamedDependency, Provide
 from holdfast.console.context import Console, Visit
 from holdfast.console.security.callers import Caller
 
+AnyRequest = Request[Any, Any, Any]
 ConsoleHere = NamedDependency[Console]
 CallerHere = NamedDependency[Caller]
 Here = NamedDependency[Visit]
 
 
-def _console(request: Request[Any, Any, Any]) -> Console:
+def _console(request: AnyRequest) -> Console:
     console: Console = request.app.state.console
     return console
 
 
-def _caller(request: Request[Any, Any, Any]) -> Caller:
+def _caller(request: AnyRequest) -> Caller:
     caller: Caller = request.scope["state"]["caller"]
     return caller
 
 
-def _here(request: Request[Any, Any, Any]) -> Visit:
+def _here(request: AnyRequest) -> Visit:
     return Visit(_console(request), _caller(request))
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request
 from litestar.response import Template
 
 from holdfast.console.context import Console
+from holdfast.console.injected import AnyRequest
 from holdfast.console.problems import Problem
 from holdfast.console.security.callers import Caller
 
@@ -19,13 +19,13 @@ SECTIONS = frozenset(
 )
 
 
-def base_of(request: Request[Any, Any, Any]) -> str:
+def base_of(request: AnyRequest) -> str:
     """Return the path under which the console is reached: of an application around it, and its own base path."""
     console: Console = request.app.state.console
     return str(request.scope.get("root_path") or "").rstrip("/") + console.settings.base_path
 
 
-def page(request: Request[Any, Any, Any], template: str, *, status_code: int = 200, **values: Any) -> Template:
+def page(request: AnyRequest, template: str, *, status_code: int = 200, **values: Any) -> Template:
     """Return a page. Every template has `base`, `caller`, `console`, `csrf_token`, `asset()` and the given values.
 
     A form contains `<input type="hidden" name="csrf_token" value="{{ csrf_token }}">`; a request of htmx carries the
@@ -46,7 +46,7 @@ def page(request: Request[Any, Any, Any], template: str, *, status_code: int = 2
     return Template(template_name=template, context={**shared, **values}, status_code=status_code)
 
 
-def error_page(request: Request[Any, Any, Any], problem: Problem) -> Template:
+def error_page(request: AnyRequest, problem: Problem) -> Template:
     """Return the page of an error: code, words, next step; with the navigation, if its last counts are known."""
     caller: Caller | None = request.scope["state"].get("caller")
     reads_all = caller is not None and not caller.limited

@@ -1,4 +1,4 @@
-"""The pages of the console: PAGES, controllers that the application mounts, and FORMS, those of acts with their pages.
+"""The pages of the console, and the forms of acts: PAGES, the controllers that the application mounts.
 
 A controller declares its permission, leaves the schema, reads its view from `console/views` and returns a template.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from litestar import Controller
 
-from holdfast.console.pages.confirming import FORMS
+from holdfast.console.pages.acts import GrantActs, JobActs, QueueActs, ScheduleActs, SwitchActs
+from holdfast.console.pages.ledger_acts import LedgerActs
 from holdfast.console.pages.proving import (
     ByCommandPages,
     GrantPages,
@@ -31,6 +32,10 @@ PAGES: list[type[Controller]] = [
     SwitchPages,
     ProofPages,
     ByCommandPages,
+    JobActs,
+    QueueActs,
+    SwitchActs,
+    ScheduleActs,
+    GrantActs,
+    LedgerActs,
 ]
-
-__all__ = ["FORMS", "PAGES"]

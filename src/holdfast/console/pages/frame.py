@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from litestar import Controller, Request
+from litestar import Controller
 from litestar.response import Template
 
 from holdfast.console.context import Console
+from holdfast.console.injected import AnyRequest
 from holdfast.console.pages.live import Live
 from holdfast.console.render import base_of, page
 from holdfast.console.security.callers import Caller, Permission
@@ -21,8 +22,6 @@ from holdfast.core.errors import InputError, JobNotFoundError
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.known_queues import known_queues
 from holdfast.store.verbs.watch import ID_MAX
-
-AnyRequest = Request[Any, Any, Any]
 
 
 class Page(Controller):

@@ -9,8 +9,8 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Template
 
-from holdfast.console.injected import CallerHere, ConsoleHere
-from holdfast.console.pages.frame import AnyRequest, Page, job_number, params_of, permission_of, shown
+from holdfast.console.injected import AnyRequest, CallerHere, ConsoleHere
+from holdfast.console.pages.frame import Page, job_number, params_of, permission_of, shown
 from holdfast.console.views.grants import grant_view, grants_view
 from holdfast.console.views.jobs import number_in
 from holdfast.console.views.journal import checks_view, journal_view

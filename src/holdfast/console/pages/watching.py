@@ -9,8 +9,8 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect, ServerSentEvent, Template
 
-from holdfast.console.injected import ConsoleHere
-from holdfast.console.pages.frame import AnyRequest, Page, job_number, live_of, names_of, params_of, shown
+from holdfast.console.injected import AnyRequest, ConsoleHere
+from holdfast.console.pages.frame import Page, job_number, live_of, names_of, params_of, shown
 from holdfast.console.render import base_of
 from holdfast.console.views.failures import RULE, group_page
 from holdfast.console.views.find import find_hits

@@ -6,15 +6,15 @@ browser goes to a path of this console, never to another site.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Controller, Request, get, post
+from litestar import Controller, get, post
 from litestar.params import QueryParameter, URLEncodedBody
 from litestar.response import Redirect, Template
 
 from holdfast.console.context import Console
-from holdfast.console.injected import ConsoleHere
+from holdfast.console.injected import AnyRequest, ConsoleHere
 from holdfast.console.problems import problem_of
 from holdfast.console.render import base_of, page
 from holdfast.console.security.callers import Permission
@@ -40,7 +40,7 @@ class Login(Controller):
 
     @get("/login", sync_to_thread=True)
     def show(
-        self, request: Request[Any, Any, Any], target: Annotated[str, QueryParameter(name="next")] = ""
+        self, request: AnyRequest, target: Annotated[str, QueryParameter(name="next")] = ""
     ) -> Template | Redirect:
         """Show the login page; a console without accounts needs none."""
         base = base_of(request)
@@ -51,7 +51,7 @@ class Login(Controller):
     @post("/login", sync_to_thread=True)
     def log_in(
         self,
-        request: Request[Any, Any, Any],
+        request: AnyRequest,
         console: ConsoleHere,
         data: URLEncodedBody[LoginForm],
     ) -> Template | Redirect:
@@ -71,7 +71,7 @@ class Login(Controller):
         return Redirect(target, status_code=303, cookies=[made_cookie(console.settings, session_id, base)])
 
     @post("/logout", opt={"permission": Permission.VIEW}, sync_to_thread=True)
-    def log_out(self, request: Request[Any, Any, Any], console: ConsoleHere) -> Redirect:
+    def log_out(self, request: AnyRequest, console: ConsoleHere) -> Redirect:
         caller = request.scope["state"]["caller"]
         if console.sessions is not None:
             console.sessions.end(caller.session_id)
@@ -87,7 +87,7 @@ def begin_session(console: Console, name: str, password: str, address: str) -> s
     return console.sessions.begin(name)
 
 
-def address_of(request: Request[Any, Any, Any]) -> str:
+def address_of(request: AnyRequest) -> str:
     """Return the address of the client. Behind a proxy that `--proxy` names, it is what the proxy says."""
     return request.client.host if request.client else ""
 
