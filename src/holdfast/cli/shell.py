@@ -59,7 +59,7 @@ class LedgerFlags:
 
     def value(self, value: Any) -> Any:
         """Return the JSON answer with the flags added to every next step in it."""
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return [self.value(item) for item in value]
         if not isinstance(value, Mapping):
             return value

@@ -10,7 +10,7 @@ see, and so not change, a job outside of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -50,6 +50,22 @@ def reason_given(reason: str) -> str:
             context={"field": "reason"},
         )
     return text
+
+
+def zoned(moment: datetime | None, field: str) -> datetime | None:
+    """Return a time in UTC; raise InputError if it has no zone."""
+    if moment is None:
+        return None
+    try:
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except OverflowError:  # at the ends of the calendar
+        pass
+    raise InputError(
+        f"{field} needs a zone, and a year from 1 to 9999.",
+        next_step="Write it as 2030-01-31T12:00:00Z.",
+        context={"field": field},
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -125,10 +141,7 @@ def submit(here: Visit, wanted: SubmitBody, key: str | None) -> Admission:
     client = wanted.client or here.caller.name
     if client != here.caller.name and Role.OPERATOR not in here.caller.roles:
         raise out_of_scope(here.caller, f"It cannot submit as the client {client}.")
-    if wanted.run_at is not None and wanted.run_at.utcoffset() is None:
-        raise InputError(
-            "run_at needs a time zone.", next_step="Write 2030-01-31T12:00:00Z.", context={"field": "run_at"}
-        )
+    run_at = zoned(wanted.run_at, "run_at")
     queue = wanted.queue or _queue_of(here, wanted.operation)
     if not here.caller.sees(queue, wanted.operation):
         raise out_of_scope(here.caller, f"It does not cover {wanted.operation} in the queue {queue}.")
@@ -139,7 +152,7 @@ def submit(here: Visit, wanted: SubmitBody, key: str | None) -> Admission:
         key=key,
         queue=wanted.queue,
         priority=wanted.priority,
-        run_at=wanted.run_at,
+        run_at=run_at,
         version=wanted.version,
     )
     if key is None:  # written once: if the answer of COMMIT is lost, the caller must look for the job

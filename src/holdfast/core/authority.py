@@ -59,6 +59,17 @@ class Act(StrEnum):
     ERASE = "erase"
 
 
+def act_named(text: str) -> Act:
+    """Return the act of a name; raise InputError if there is none."""
+    if text not in list(Act):
+        raise InputError(
+            f"Unknown action {text!r}.",
+            next_step=f"Give one of: {', '.join(Act)}.",
+            context={"field": "action", "action": text},
+        )
+    return Act(text)
+
+
 class Reject(StrEnum):
     """Why a grant does not permit an act, in the order of the checks. AMBIGUOUS: several grants permit it."""
 

@@ -7,16 +7,21 @@ not its text.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.core.frames import where
+from holdfast.core.journal import JournalRow
+from holdfast.core.machines import JOB, REQUEST
 from holdfast.core.records import Job, Submitted, time_text
 from holdfast.core.redaction import redacted_json, redacted_lines
 from holdfast.core.spans import counted
+from holdfast.store import Admission
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.counts import Count
 
 if TYPE_CHECKING:  # the past is read only if a command is given a time
     from holdfast.audit.as_of import PastJob
@@ -35,6 +40,40 @@ def job_value(job: Job | PastJob) -> dict[str, object]:
     shown = {name: _plain(getattr(job, name)) for name in JOB_FIELDS}
     shown["result"] = result_value(job)
     return shown
+
+
+def admission_value(admission: Admission) -> dict[str, Any]:
+    """Return what a submit answers: the job, whether it is new, and the state and result of one that exists."""
+    job = admission.existing
+    return {
+        "job_id": admission.job_id,
+        "is_new": admission.is_new,
+        "state": job.state if job else JOB.path("submit", None).target,
+        "result": result_value(job) if job else None,
+    }
+
+
+def job_history(reading: Reading, job_id: int) -> list[JournalRow]:
+    """Return the history of a job, its attempts and the requests to cancel it, in the order of writing."""
+    rows = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
+    rows += reading.journal.of(job_id, REQUEST.name)
+    return sorted(rows, key=lambda row: (row.seq, row.machine == JOB.name))  # a move of both has one number
+
+
+def by_state(counts: Iterable[Count], *, queue: str | None = None, operation: str | None = None) -> dict[str, int]:
+    """Return how many jobs are in each state, of one queue and of one operation if they are named."""
+    states = dict.fromkeys(JOB.states, 0)
+    for count in counts:
+        if queue in (None, count.queue) and operation in (None, count.operation):
+            states[count.state] += count.n
+    return states
+
+
+def counts_value(counts: Iterable[Count]) -> dict[str, Any]:
+    """Return how many jobs are in each state, in all and by operation."""
+    found = list(counts)
+    names = dict.fromkeys(count.operation for count in found)
+    return {"states": by_state(found), "operations": {name: by_state(found, operation=name) for name in names}}
 
 
 def tries(job: Job | PastJob) -> str:

@@ -7,14 +7,17 @@ hash.
 from __future__ import annotations
 
 import shlex
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.authority import Act, scope_of
+from holdfast.core.authority import Act, effective_state, scope_of
 from holdfast.core.candidates import unpacked
+from holdfast.core.records import time_text
 from holdfast.core.selection import Selection, candidates_hash
 from holdfast.core.spans import counted
+from holdfast.governance.approval import approval_method
 from holdfast.governance.grants import SELECTION
 from holdfast.governance.quarantine import JOB_TARGET
 from holdfast.governance.releases import MANY_TARGET
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.core.governed import Grant
     from holdfast.store.transaction import Reading
 
+SCOPE = ("environment", "executor", "actions", "plan", "manifest", "rollback_plan")  # that a grant is shown with
 CANDIDATES = "candidates"  # the kind of the evidence that says what a release selects; `check` reads it too
 
 
@@ -82,6 +86,27 @@ def act_words(action: str, target: str) -> str:
         case Act.REPAIR:
             return "repair of the ledger"
     return f"{action} of {target}"
+
+
+def grant_value(grant: Grant, now: datetime) -> dict[str, object]:
+    """Return a grant as a JSON object; one past its time is expired, and fields that its scope lacks are null."""
+    scope = scope_of(grant)
+    return {
+        "grant_id": grant.grant_id,
+        "state": str(effective_state(grant, now)),
+        "version": grant.version,
+        "action": grant.action,
+        "target": grant.target,
+        **{name: getattr(scope, name, None) for name in SCOPE},
+        "requested_by": grant.requested_by,
+        "approved_by": grant.approved_by,
+        "approved_via": approval_method(grant),
+        "consumed_by": grant.consumed_by,
+        "reason": grant.reason,
+        "expires_at": time_text(grant.expires_at),
+        "created_at": time_text(grant.created_at),
+        "updated_at": time_text(grant.updated_at),
+    }
 
 
 def release_candidates(reading: Reading, grant: Grant) -> tuple[list[int], list[int]] | None:

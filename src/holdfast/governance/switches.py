@@ -23,7 +23,7 @@ from holdfast.core.decide import Refused
 from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError, RecordNotFoundError, RefusedError, StateTransitionRaceError
 from holdfast.core.governed import Switch
-from holdfast.core.machines import JobState
+from holdfast.core.machines import SWITCH, JobState, SwitchState
 from holdfast.governance.acts import RACES_MAX, actor_and_reason, retry_races
 from holdfast.governance.approval import environment_of, wanted_here
 from holdfast.governance.grants import authorise
@@ -151,6 +151,19 @@ def known_switches(reading: Reading) -> list[str]:
         *(REPLAY_OF + name for name in sorted(queues)),
         REGISTRATION_HOLD,
     ]
+
+
+def operation_of(name: str) -> str | None:
+    """Return the operation that a switch stops; None for another switch."""
+    return name.removeprefix(OPERATION) if name.startswith(OPERATION) else None
+
+
+def reasons_of(reading: Reading, switch: Switch) -> dict[str, str | None]:
+    """Return why a switch was thrown, and who lifted it and why; the record itself keeps only the last reason."""
+    if switch.state is SwitchState.ON:
+        return {"reason": switch.reason, "lifted_by": None, "lifted_reason": None}
+    moves = {row.event: row.reason for row in reading.journal.of(switch.switch_id, SWITCH.name)}
+    return {"reason": moves.get("throw"), "lifted_by": switch.actor, "lifted_reason": switch.reason}
 
 
 def require_known_switch(reading: Reading, name: str) -> None:

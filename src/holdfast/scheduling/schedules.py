@@ -13,7 +13,7 @@ that an operator has paused stays paused when its program starts again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from inspect import signature
@@ -153,6 +153,35 @@ class Schedules:
 def active(reading: Reading) -> list[Scheduled]:
     """Return the schedules of a ledger, paused ones too, by name."""
     return [_scheduled(setting) for setting in reading.configuration.active(KIND)]
+
+
+def schedule_values(reading: Reading, found: Sequence[Scheduled], now: datetime) -> list[dict[str, Any]]:
+    """Return schedules as JSON objects, each with its next tick and its last job."""
+    ticks = reading.schedules.last_ticks([one.name for one in found])
+    values = []
+    for one in found:
+        schedule, last = one.schedule, ticks.get(one.name)
+        values.append(
+            {
+                "name": one.name,
+                "when": schedule.when,
+                "tz": schedule.tz,
+                "operation": schedule.operation,
+                "payload": schedule.payload,
+                "queue": schedule.queue,
+                "priority": schedule.priority,
+                "missed": schedule.missed.value,
+                "overlap": schedule.overlap.value,
+                "paused": schedule.paused,
+                "next_at": None if schedule.paused else time_text(schedule.times.next_after(now)),
+                "last_at": time_text(last.tick_at) if last else None,
+                "last_job_id": last.job_id if last else None,
+                "last_job_state": last.state if last else None,
+                "set_by": one.setting.actor,
+                "reason": one.setting.reason,
+            }
+        )
+    return values
 
 
 def get(reading: Reading, name: str) -> Scheduled:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.job_names import JobName, KeyClient, job_id_of
@@ -25,16 +27,7 @@ def explain(store: Store[Any], *, name: JobName, client: KeyClient = None) -> An
     """
     with store.reading() as reading:
         explanation = explained(reading, job_id_of(reading, name, client), store.now())
-    value = {
-        "job_id": explanation.job_id,
-        "state": explanation.state,
-        "verdict": explanation.verdict,
-        "findings": [
-            {"code": found.code, "message": found.message, "evidence": found.evidence, "next": found.next}
-            for found in explanation.findings
-        ],
-    }
-    return Answer(value, lambda: _print(explanation))
+    return Answer(msgspec.to_builtins(explanation), lambda: _print(explanation))
 
 
 def _verdict(explanation: Explanation) -> str:

@@ -18,18 +18,17 @@ from holdfast.cli.commands.approvers import approvers
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, REASON_HELP, As, ReasonWord, actor, word
 from holdfast.cli.text import Column
-from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, approval_text, effective_state, scope_of
+from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, act_named, approval_text, effective_state, scope_of
 from holdfast.core.environments import DEV
 from holdfast.core.errors import ApprovalError, InputError
 from holdfast.core.governed import Grant
 from holdfast.core.journal import JournalRow
 from holdfast.core.machines import GRANT, GrantState
-from holdfast.core.records import time_text
 from holdfast.explain.times import duration
 from holdfast.explain.values import row_value
 from holdfast.governance import grants
-from holdfast.governance.approval import Identity, approval_method, environment_of, existing_grant
-from holdfast.governance.granted import Granted, granted
+from holdfast.governance.approval import Identity, environment_of, existing_grant
+from holdfast.governance.granted import Granted, grant_value, granted
 from holdfast.store import Store
 
 grant = group("Request, approve, revoke and list grants.", "grants")
@@ -37,7 +36,6 @@ grant.add_command(approvers, "approvers")
 
 STYLES = {"draft": "cyan", "active": "green", "consumed": "dim", "revoked": "red", "expired": "yellow"}
 PAGE_MAX = 1000
-SCOPE = ("environment", "executor", "actions", "plan", "manifest", "rollback_plan")
 ID = Annotated[int, argument(metavar="ID", min=1, max=ID_MAX, help="Id of the grant.")]
 RollbackPlan = Annotated[str, word("--rollback-plan", "How to undo the action.", metavar="TEXT")]
 Executor = Annotated[str, word("--executor", "Name of the person who will act.")]
@@ -79,7 +77,7 @@ def request(
     The grant names the action, its target, the person who acts and how to undo it. Another person must approve it; in a
     dev ledger the requester may.
     """
-    wanted_act, lasts, who = _act(action), duration(ttl, "--ttl"), as_ or actor()
+    wanted_act, lasts, who = act_named(action), duration(ttl, "--ttl"), as_ or actor()
     named = tuple(part.strip() for part in actions.split(",")) if actions else ()
     with location.open() as store:
         with store.reading() as reading:
@@ -103,18 +101,7 @@ def request(
         if approve:
             made = grants.approve(store, made.grant_id, Identity(name=who), reason=reason)
         now = store.now()
-    return Answer(_value(made, now), lambda: _print_made(made))
-
-
-def _act(text: str) -> Act:
-    try:
-        return Act(text)
-    except ValueError:
-        raise InputError(
-            f"Unknown action {text!r}.",
-            next_step=f"Give one of: {', '.join(Act)}.",
-            context={"action": text},
-        ) from None
+    return Answer(grant_value(made, now), lambda: _print_made(made))
 
 
 def _print_made(made: Grant) -> None:
@@ -148,7 +135,7 @@ def approve(
         who = _identity(store, grant_id, as_, key, signature, role=role)
         made = grants.approve(store, grant_id, who, reason=reason)
         now = store.now()
-    return Answer(_value(made, now), f"Grant {grant_id} is active until {output.instant(made.expires_at)} UTC.")
+    return Answer(grant_value(made, now), f"Grant {grant_id} is active until {output.instant(made.expires_at)} UTC.")
 
 
 def _identity(
@@ -204,7 +191,7 @@ def sign(
 def revoke(store: Store[Any], *, grant_id: ID, reason: ReasonWord, as_: As = None) -> Answer:
     """Revoke a grant that is not consumed."""
     made = grants.revoke(store, grant_id, actor=as_ or actor(), reason=reason)
-    return Answer(_value(made, store.now()), f"Grant {grant_id} revoked.")
+    return Answer(grant_value(made, store.now()), f"Grant {grant_id} revoked.")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -234,11 +221,10 @@ def list_grants(
         raise InputError(f"Unknown state {state!r} of a grant.", next_step=f"Give one of: {', '.join(GrantState)}.")
     with location.open() as store:
         with store.reading() as reading:
-            found = reading.grants.page(
-                state=state, action=str(_act(action)) if action else None, target=target, before=before, limit=limit
-            )
+            act = act_named(action) if action else None
+            found = reading.grants.page(state=state, action=act, target=target, before=before, limit=limit)
         now = store.now()
-    return Answer([_value(one, now) for one in found], lambda: _print_list(found, now, limit))
+    return Answer([grant_value(one, now) for one in found], lambda: _print_list(found, now, limit))
 
 
 def _print_list(found: list[Grant], now: datetime, limit: int) -> None:
@@ -268,7 +254,7 @@ def show(store: Store[Any], *, grant_id: ID) -> Answer:
         about = granted(reading, found)
     now = store.now()
     value = {
-        "grant": _value(found, now),
+        "grant": grant_value(found, now),
         "permits": about.words,
         "jobs": len(about.job_ids) or None,
         "next": (about.command or None) if effective_state(found, now) == GrantState.ACTIVE else None,
@@ -280,7 +266,7 @@ def show(store: Store[Any], *, grant_id: ID) -> Answer:
 
 def _print_grant(found: Grant, about: Granted, journal: list[JournalRow], now: datetime) -> None:
     output.show(output.styled(f"grant {found.grant_id} ", "bold") + _state(found, now))
-    shown = {"permits": about.words, **_value(found, now)}
+    shown = {"permits": about.words, **grant_value(found, now)}
     names = ("permits", "action", "target", "environment", "executor", "actions", "plan", "manifest", "rollback_plan",
              "requested_by", "approved_by", "approved_via", "consumed_by", "expires_at", "reason")  # fmt: skip
     output.fields((name.replace("_", " "), _words(shown[name])) for name in names if shown[name])
@@ -315,27 +301,6 @@ def _executor(found: Grant) -> str:
     return scope.executor if scope else "?"
 
 
-def _value(found: Grant, now: datetime) -> dict[str, object]:
-    """Return a grant as a JSON object; fields that its scope does not contain are null."""
-    scope = scope_of(found)
-    return {
-        "grant_id": found.grant_id,
-        "state": str(effective_state(found, now)),
-        "version": found.version,
-        "action": found.action,
-        "target": found.target,
-        **{name: getattr(scope, name, None) for name in SCOPE},
-        "requested_by": found.requested_by,
-        "approved_by": found.approved_by,
-        "approved_via": approval_method(found),
-        "consumed_by": found.consumed_by,
-        "reason": found.reason,
-        "expires_at": time_text(found.expires_at),
-        "created_at": time_text(found.created_at),
-        "updated_at": time_text(found.updated_at),
-    }
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # slip
 
@@ -358,7 +323,7 @@ def slip(
     Save the output and give it to `holdfast snapshot restore FILE --grant slip.json`.
     """
     made = slips.write_slip(
-        action=str(_act(action)),
+        action=str(act_named(action)),
         target=target,
         executor=executor,
         rollback_plan=rollback_plan,

@@ -18,7 +18,15 @@ from holdfast.core.machine import NOTHING
 from holdfast.core.machines import EXECUTION, JOB, REQUEST
 from holdfast.core.records import Execution, Job, time_text
 from holdfast.explain.times import past_moment
-from holdfast.explain.values import JOB_FIELDS, job_value, payload_value, row_value, traceback_values, tries_in_words
+from holdfast.explain.values import (
+    JOB_FIELDS,
+    job_history,
+    job_value,
+    payload_value,
+    row_value,
+    traceback_values,
+    tries_in_words,
+)
 from holdfast.store import Store
 from holdfast.store.verbs.tracebacks import tracebacks_of
 
@@ -60,11 +68,7 @@ def show(
 
             return _shown_at(job_at(reading, job_id, past_moment(at, "--at", now), now), more)
         executions = reading.lists.executions(job_id)
-        journal = [
-            *reading.journal.of(job_id), *reading.journal.of_executions(job_id),
-            *reading.journal.of(job_id, REQUEST.name),
-        ]  # fmt: skip
-    journal.sort(key=lambda row: (row.seq, row.machine == JOB.name))  # a move of both has one number
+        journal = job_history(reading, job_id)
     value = {
         "job": job_value(job),
         "executions": [row_value(execution) for execution in executions],

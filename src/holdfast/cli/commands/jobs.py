@@ -9,12 +9,11 @@ from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
 from holdfast.cli.options import At, JobsBefore, word
 from holdfast.cli.text import Column
-from holdfast.core.machines import JOB, JobState
+from holdfast.core.machines import JobState
 from holdfast.core.records import Job, time_text
 from holdfast.explain.times import past_moment
-from holdfast.explain.values import job_value, tries
+from holdfast.explain.values import counts_value, job_value, tries
 from holdfast.store import Store
-from holdfast.store.verbs.counts import Count
 
 LIMIT_MAX = 10_000
 
@@ -84,29 +83,18 @@ def stats(store: Store[Any], *, at: At = None) -> Answer:
 
             moment = past_moment(at, "--at", store.now())
             counts = counts_at(reading, moment, store.now())
-    states, operations = _totals(counts)
-    value: dict[str, object] = {"states": states, "operations": operations}
+    value = counts_value(counts)
     if moment is None:
         value["paused"] = paused
 
     def human() -> None:
         if moment is not None:
             output.line(f"State at {output.instant(moment, parts='microseconds')} UTC")
-        _print_stats(states, operations)
+        _print_stats(value["states"], value["operations"])
         if paused:
             output.line(f"Paused queues: {', '.join(paused)}")
 
     return Answer(value if moment is None else {"at": time_text(moment), **value}, human)
-
-
-def _totals(counts: Sequence[Count]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
-    """Return the counts per state, and per operation and state."""
-    operations: dict[str, dict[str, int]] = {}
-    for count in counts:
-        by_state = operations.setdefault(count.operation, dict.fromkeys(JOB.states, 0))
-        by_state[count.state] += count.n
-    states = {state: sum(by_state[state] for by_state in operations.values()) for state in JOB.states}
-    return states, operations
 
 
 def _print_stats(states: dict[str, int], operations: dict[str, dict[str, int]]) -> None:

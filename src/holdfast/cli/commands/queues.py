@@ -19,7 +19,7 @@ from holdfast.core.limit_texts import checked, limit_of, limit_text
 from holdfast.core.limits import Limit
 from holdfast.core.machines import JobState
 from holdfast.core.records import time_text
-from holdfast.explain.values import row_value
+from holdfast.explain.values import by_state, row_value
 from holdfast.store import Store
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.alive import alive_workers, worker_state
@@ -63,10 +63,7 @@ def _queues(reading: Reading, now: datetime) -> list[dict[str, Any]]:
             "queue": name,
             "paused": name in paused,
             "workers": sum(name in worker.queues for worker in alive),
-            **{
-                state.value: sum(count.n for count in counts if count.queue == name and count.state is state)
-                for state in LISTED
-            },
+            **{state: n for state, n in by_state(counts, queue=name).items() if state in LISTED},
             "parked": parked[name],
             "oldest_due_at": time_text(oldest[name]) if name in oldest else None,
             "ended_a_minute": ended.get(name, 0),

@@ -19,8 +19,7 @@ from holdfast.store.configuration import configuration
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger
-    from holdfast.scheduling.schedules import Scheduled, Schedules
-    from holdfast.store.transaction import Reading
+    from holdfast.scheduling.schedules import Schedules
 
 schedules = group("Submit work at certain times.", "guide")
 
@@ -31,12 +30,11 @@ Name = Annotated[str, argument(metavar="NAME", help="Name of the schedule.")]
 @command(Location.ledger)
 def list_(ledger: "Ledger") -> Answer:
     """List the schedules with their next tick."""
-    from holdfast.scheduling.schedules import active  # noqa: PLC0415 - see above
+    from holdfast.scheduling.schedules import active, schedule_values  # noqa: PLC0415 - see above
 
     now = ledger.store.now()
     with ledger.store.reading() as reading:
-        found = active(reading)
-        values = [_value(reading, one, now) for one in found]
+        values = schedule_values(reading, active(reading), now)
     return Answer(values, lambda: _print(values, now))
 
 
@@ -72,6 +70,7 @@ def add(
         Schedule,
         get,
         policy,
+        schedule_values,
     )
 
     arguments = loads(payload, size_max=configuration().payload_max_bytes)
@@ -94,7 +93,8 @@ def add(
             refuse_unknown(operation, known)  # no tick could submit its job
     changed = _schedules(ledger).add(name, schedule, actor=actor(), reason=reason)
     with ledger.store.reading() as reading:
-        value = {**_value(reading, get(reading, name), ledger.store.now()), "changed": changed}
+        [value] = schedule_values(reading, [get(reading, name)], ledger.store.now())
+    value["changed"] = changed
     text = f"Schedule {name} {'saved' if changed else 'is unchanged'}; next tick {value['next_at'] or 'none: paused'}."
     return Answer(value, output.clean(text))
 
@@ -175,29 +175,6 @@ def _schedules(ledger: "Ledger") -> "Schedules":
     from holdfast.scheduling.schedules import Schedules  # noqa: PLC0415 - see above
 
     return Schedules(ledger)
-
-
-def _value(reading: "Reading", found: "Scheduled", now: datetime) -> dict[str, Any]:
-    schedule = found.schedule
-    last = reading.schedules.last_ticks([found.name]).get(found.name)
-    return {
-        "name": found.name,
-        "when": schedule.when,
-        "tz": schedule.tz,
-        "operation": schedule.operation,
-        "payload": schedule.payload,
-        "queue": schedule.queue,
-        "priority": schedule.priority,
-        "missed": schedule.missed.value,
-        "overlap": schedule.overlap.value,
-        "paused": schedule.paused,
-        "next_at": None if schedule.paused else time_text(schedule.times.next_after(now)),
-        "last_at": time_text(last.tick_at) if last else None,
-        "last_job_id": last.job_id if last else None,
-        "last_job_state": last.state if last else None,
-        "set_by": found.setting.actor,
-        "reason": found.setting.reason,
-    }
 
 
 def _print(values: list[dict[str, Any]], now: datetime) -> None:

@@ -4,7 +4,7 @@ Invariants: to throw a switch needs no grant, only a reason; the printed result 
 """
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
@@ -12,13 +12,8 @@ from holdfast.cli.declare import argument, option
 from holdfast.cli.options import GrantId, Operator, RequiredReason, actor
 from holdfast.cli.text import Column
 from holdfast.core.governed import Switch
-from holdfast.core.journal import JournalRow
-from holdfast.core.machines import SWITCH, SwitchState
 from holdfast.explain.values import row_value
 from holdfast.store import Store
-
-if TYPE_CHECKING:  # the engine is imported only by the commands that need it
-    from holdfast.store.transaction import Reading
 
 switch = group("Stop an operation, or replays, for all workers; allow it again.", "quarantine")
 
@@ -50,7 +45,7 @@ def throw(
         with store.reading() as reading:
             switches.require_known_switch(reading, name)
     turned = switches.throw(store, name, actor=actor() if operator is None else operator, reason=reason)
-    stops = name.removeprefix(switches.OPERATION) if name.startswith(switches.OPERATION) else None
+    stops = switches.operation_of(name)
     with store.reading() as reading:
         known = None if stops is None else stops in reading.operations.declared()
     found = turned.switch
@@ -98,23 +93,13 @@ def list_(
     limit: Annotated[int, option("--limit", min=1, max=10_000, help="Maximum number of switches.")] = 100,
 ) -> Answer:
     """List the switches that are on."""
+    from holdfast.governance import switches  # noqa: PLC0415 - see above
+
     with store.reading() as reading:
         found = reading.switches.page(limit=limit) if every else list(reading.switches.on().values())[:limit]
-        values = [_switch_value(reading, thrown) for thrown in found]
+        values = [{**row_value(thrown), **switches.reasons_of(reading, thrown)} for thrown in found]
         now = store.now()
     return Answer(values, lambda: _print(found, values, now))
-
-
-def _switch_value(reading: "Reading", thrown: Switch) -> dict[str, Any]:
-    """Return a switch with the reasons of its throw and its lift; the record itself keeps only the last reason."""
-    rows: dict[str, JournalRow] = {row.event: row for row in reading.journal.of(thrown.switch_id, SWITCH.name)}
-    on = thrown.state is SwitchState.ON
-    return {
-        **row_value(thrown),
-        "reason": thrown.reason if on else rows["throw"].reason if "throw" in rows else None,
-        "lifted_by": None if on else thrown.actor,
-        "lifted_reason": None if on else thrown.reason,
-    }
 
 
 def _print(found: list[Switch], values: list[dict[str, Any]], now: datetime) -> None:

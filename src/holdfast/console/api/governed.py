@@ -24,12 +24,12 @@ from holdfast.console.api.governed_types import (
 )
 from holdfast.console.api.routes import Cursor, IdPath, Limit, NamePath, WordQuery, acts, before, next_cursor, reads
 from holdfast.console.api.types import ReasonBody, answer_of
-from holdfast.console.forms import action_of
 from holdfast.console.governed_acts import GrantRequest
 from holdfast.console.injected import Here
 from holdfast.console.security.callers import Permission
 from holdfast.console.selections import ReplaySelectionBody
 from holdfast.console.views.links import name_of
+from holdfast.core.authority import act_named
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.governance.approval import existing_grant
 from holdfast.governance.replay import replay
@@ -102,7 +102,7 @@ class Grants(Controller):
     @acts("/", status_code=201, summary="Request a grant")
     def request_grant(self, here: Here, data: JSONBody[GrantBody]) -> GrantAnswer:
         """Request a grant. Another person approves it in the console, or with the command."""
-        wanted = GrantRequest(**{**msgspec.structs.asdict(data), "action": action_of(data.action)})
+        wanted = GrantRequest(**{**msgspec.structs.asdict(data), "action": act_named(data.action)})
         return GrantAnswer.of(governed_acts.request_grant(here, wanted), here.store.now())
 
     @reads("/{grant_id:int}", summary="Show a grant")

@@ -14,10 +14,10 @@ from msgspec import Meta
 from holdfast.console.acts import Word
 from holdfast.console.api.types import Id, JournalAnswer, Text, answer_of
 from holdfast.console.selections import ReplaySelectionBody
-from holdfast.core.authority import approval_text, effective_state, scope_of
+from holdfast.core.authority import approval_text
 from holdfast.core.governed import Grant
 from holdfast.core.journal import JournalRow
-from holdfast.governance.approval import approval_method
+from holdfast.governance.granted import grant_value
 from holdfast.store.requests import INTEGER_MAX
 
 
@@ -69,10 +69,7 @@ class GrantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, grant: Grant, now: datetime) -> GrantAnswer:
         """Return a grant as the API shows it; one past its time is expired."""
-        scope = scope_of(grant)
-        permitted = {name: getattr(scope, name, None) for name in ("executor", "plan", "manifest", "rollback_plan")}
-        shown = {"state": str(effective_state(grant, now)), "approved_via": approval_method(grant)}
-        return answer_of({**msgspec.structs.asdict(grant), **permitted, **shown}, cls)
+        return answer_of(grant_value(grant, now), cls)
 
 
 class GrantsAnswer(msgspec.Struct, frozen=True, kw_only=True):

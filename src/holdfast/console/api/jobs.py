@@ -5,7 +5,7 @@ Invariants: a job outside of the limits of a token does not exist for it; a page
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -15,7 +15,7 @@ from litestar.params import FromQuery, JSONBody, QueryParameter
 
 from holdfast.console import acts as perform
 from holdfast.console import governed_acts
-from holdfast.console.acts import SubmitBody, seen_job
+from holdfast.console.acts import SubmitBody, seen_job, zoned
 from holdfast.console.api.routes import Cursor, IdempotencyKey, IdPath, Limit, WordQuery, acts, before, reads
 from holdfast.console.api.types import (
     ExplainAnswer,
@@ -33,13 +33,11 @@ from holdfast.console.context import Visit
 from holdfast.console.injected import Here
 from holdfast.console.security.callers import Caller, Permission, out_of_scope
 from holdfast.console.selections import JobSelection
-from holdfast.core.errors import InputError
-from holdfast.core.machines import JOB, REQUEST, JobState
+from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.core.selection import Window
 from holdfast.explain.explain import explain
-from holdfast.explain.values import result_value
-from holdfast.store import Admission
+from holdfast.explain.values import admission_value, job_history
 from holdfast.store.verbs.tracebacks import tracebacks_of
 from holdfast.store.verbs.watch import JobFilters
 
@@ -62,7 +60,8 @@ class Jobs(Controller):
     ) -> Response[SubmitAnswer]:
         """Submit a job. With an Idempotency-Key a repeated request gives the same job, and its result."""
         admission = perform.submit(here, data, idempotency_key)
-        return Response(_submitted(admission), status_code=201 if admission.is_new else 200)
+        answer = answer_of(admission_value(admission), SubmitAnswer)
+        return Response(answer, status_code=201 if answer.is_new else 200)
 
     @reads("/", summary="List jobs")
     def list_jobs(
@@ -128,30 +127,6 @@ class Jobs(Controller):
         return MovedAnswer(job_id=job_id, state=done.job.state, changed=done.changed, grant_id=done.grant_id)
 
 
-def zoned(moment: datetime | None, field: str) -> datetime | None:
-    """Return a time in UTC; raise InputError if it has no zone."""
-    if moment is None:
-        return None
-    try:
-        if moment.tzinfo is not None:
-            return moment.astimezone(UTC)
-    except OverflowError:  # at the ends of the calendar
-        pass
-    raise InputError(
-        f"{field} needs a zone, and a year from 1 to 9999.",
-        next_step="Write it as 2030-01-31T12:00:00Z.",
-        context={"field": field},
-    )
-
-
-def _submitted(admission: Admission) -> SubmitAnswer:
-    job = admission.existing
-    state = job.state if job else JobState(JOB.path("submit", None).target)
-    return SubmitAnswer(
-        job_id=admission.job_id, is_new=admission.is_new, state=state, result=result_value(job) if job else None
-    )
-
-
 def listed_jobs(here: Visit, filters: JobFilters, times: Window, *, cursor: str | None, limit: int) -> JobsAnswer:
     """Return a page of the jobs that match, within the limits of the caller.
 
@@ -202,8 +177,6 @@ def job_details(here: Visit, job_id: int) -> JobDetails:
     with here.store.reading() as reading:
         job = reading.jobs.get(job_id)
         executions = reading.lists.executions(job_id)
-        rows = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
-        rows += reading.journal.of(job_id, REQUEST.name)
+        rows = job_history(reading, job_id)
         traces = dict(tracebacks_of(reading, job_id))
-    rows.sort(key=lambda row: (row.seq, row.machine == JOB.name))
     return JobDetails.of(job, executions, rows, traces)

@@ -31,8 +31,9 @@ from holdfast.console.problems import PROBLEM_JSON, Problem
 from holdfast.console.security.callers import Permission
 from holdfast.console.views.links import name_of
 from holdfast.core.errors import HoldfastError, StoreUnavailableError
-from holdfast.core.machines import JOB, JobState
-from holdfast.scheduling.schedules import active
+from holdfast.core.machines import JobState
+from holdfast.explain.values import by_state, counts_value
+from holdfast.scheduling.schedules import active, schedule_values
 from holdfast.store.verbs.alive import alive_workers
 from holdfast.store.verbs.known_queues import known_queues
 from holdfast.telemetry.prometheus import CONTENT_TYPE, exposition
@@ -101,11 +102,9 @@ class ScheduleRoutes(Controller):
     def list_schedules(self, here: Here) -> list[ScheduleAnswer]:
         """List the schedules with their next tick and their last job."""
         here.caller.require_unlimited()
-        now = here.store.now()
         with here.store.reading() as reading:
-            found = active(reading)
-            last = reading.schedules.last_ticks([one.name for one in found])
-        return [ScheduleAnswer.of(one, last.get(one.name), now) for one in found]
+            found = schedule_values(reading, active(reading), here.store.now())
+        return answer_of(found, list[ScheduleAnswer])
 
     @acts("/{name:str}/pause", summary="Pause a schedule")
     def pause(self, here: Here, name: NamePath, data: JSONBody[ReasonBody]) -> ChangedAnswer:
@@ -203,10 +202,7 @@ def queue_answers(here: Visit) -> list[QueueAnswer]:
             queue=name,
             paused=name in paused,
             workers=sum(name in worker.queues for worker in alive),
-            **{
-                state.value: sum(count.n for count in counts if count.queue == name and count.state is state)
-                for state in COUNTED
-            },
+            **{state: n for state, n in by_state(counts, queue=name).items() if state in COUNTED},
         )
         for name in names
         if not here.caller.queues or name in here.caller.queues
@@ -217,13 +213,6 @@ def stats_answer(here: Visit) -> StatsAnswer:
     """Return the counts of the jobs within the limits of a caller."""
     with here.store.reading() as reading:
         counts, paused = reading.counts.current(), reading.queues.paused()
-    operations: dict[str, dict[str, int]] = {}
-    for count in counts:
-        if here.caller.sees(count.queue, count.operation):
-            operations.setdefault(count.operation, dict.fromkeys(JOB.states, 0))[count.state] += count.n
-    states = {state: sum(by_state[state] for by_state in operations.values()) for state in JOB.states}
-    return StatsAnswer(
-        states=states,
-        operations=operations,
-        paused=[queue for queue in paused if not here.caller.queues or queue in here.caller.queues],
-    )
+    seen = [count for count in counts if here.caller.sees(count.queue, count.operation)]
+    named = [queue for queue in paused if not here.caller.queues or queue in here.caller.queues]
+    return StatsAnswer(**counts_value(seen), paused=named)

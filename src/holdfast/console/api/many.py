@@ -14,9 +14,8 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from holdfast.console import governed_acts, many
-from holdfast.console.acts import Word
+from holdfast.console.acts import Word, zoned
 from holdfast.console.api.governed_types import GrantAnswer
-from holdfast.console.api.jobs import zoned
 from holdfast.console.api.routes import acts
 from holdfast.console.api.types import Id, Text, answer_of
 from holdfast.console.injected import Here

@@ -16,8 +16,7 @@ from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Execution, Job
 from holdfast.explain.explanation import FindingCode, JobVerdict
 from holdfast.explain.values import payload_value, result_value, traceback_values
-from holdfast.scheduling.schedules import Missed, Overlap, Scheduled
-from holdfast.store.verbs.schedules import LastTick
+from holdfast.scheduling.schedules import Missed, Overlap
 
 ID_MAX = 2**63 - 1
 Id = Annotated[int, Meta(ge=1, le=ID_MAX)]
@@ -254,18 +253,6 @@ class ScheduleAnswer(msgspec.Struct, frozen=True, kw_only=True):
     last_job_state: str | None
     set_by: str
     reason: str | None
-
-    @classmethod
-    def of(cls, found: Scheduled, last: LastTick | None, now: datetime) -> ScheduleAnswer:
-        schedule = found.schedule
-        ticks = {
-            "next_at": None if schedule.paused else schedule.times.next_after(now),
-            "last_at": last.tick_at if last else None,
-            "last_job_id": last.job_id if last else None,
-            "last_job_state": last.state if last else None,
-        }
-        setting = {"name": found.name, "set_by": found.setting.actor, "reason": found.setting.reason}
-        return answer_of({**msgspec.structs.asdict(schedule), **ticks, **setting}, cls)
 
 
 class SwitchAnswer(msgspec.Struct, frozen=True, kw_only=True):

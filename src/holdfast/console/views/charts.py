@@ -193,7 +193,7 @@ Walk = Sequence[tuple[str | None, str]]
 """The edges that a job took, as pairs of states, in order."""
 
 
-def job_graph(walk: Walk = (), state: str | None = None, counts: Mapping[JobState, int] | None = None) -> JobGraph:
+def job_graph(walk: Walk = (), state: str | None = None, counts: Mapping[str, int] | None = None) -> JobGraph:
     """Return the machine of a job with the edges that it took and its state, or with the jobs in each state."""
     taken = Counter(walk)
     governed = {(edge.source, edge.target) for edge in JOB.governed_edges}
@@ -208,12 +208,12 @@ def job_graph(walk: Walk = (), state: str | None = None, counts: Mapping[JobStat
     states = tuple(
         GraphState(
             name, x, y, width, name == state, name in seen, JobState(name) in JOB.final,
-            None if counts is None else counts.get(JobState(name), 0),
+            None if counts is None else counts[name],
         )
         for name, (x, y, width) in _BOXES.items()
     )  # fmt: skip
     if counts is not None:
-        words = ", ".join(f"{counts.get(JobState(name), 0)} {name}" for name in _BOXES)
+        words = ", ".join(f"{counts[name]} {name}" for name in _BOXES)
         return JobGraph(tuple(edges), states, f"The machine of a job, with the jobs in each state: {words}.")
     words = ", ".join(f"{_NAMES.get(pair, pair[1])} {n} times" for pair, n in taken.items())
     return JobGraph(tuple(edges), states, f"The machine of a job. This one: {words or 'no move known'}; now {state}.")

@@ -5,16 +5,15 @@ Invariants: every drawing is made from the transition table; its texts are names
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 
 import msgspec
 
 from holdfast.console.views.charts import JobGraph, Label, job_graph
-from holdfast.core.machines import JobState
 from holdfast.diagrams.layout import Point, lay_out
 from holdfast.diagrams.model import Arrow, Diagram, diagrams
+from holdfast.explain.values import by_state
 from holdfast.store.transaction import Reading
 
 STATE_CHAR, EVENT_CHAR = 7.4, 6.6  # the advance of a letter at 12 and 11 px
@@ -65,13 +64,8 @@ class MachinesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machines_view(reading: Reading) -> MachinesView:
-    found = reading.counts.current()
-    counts: Mapping[JobState, int] = {
-        state: sum(count.n for count in found if count.state is state) for state in JobState
-    }
-    return MachinesView(
-        job=job_graph(counts=counts), counts={state.value: n for state, n in counts.items()}, drawings=_drawings()
-    )
+    counts = by_state(reading.counts.current())
+    return MachinesView(job=job_graph(counts=counts), counts=counts, drawings=_drawings())
 
 
 @cache

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.console.views.activity import last_hour
 from holdfast.console.views.failures import FailedGroups, Group
 from holdfast.console.views.queues import QueueRow, fleet_of, queue_rows
-from holdfast.core.machines import JobState
+from holdfast.explain.values import by_state
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.gate import limits, parking_queues
 from holdfast.store.verbs.known_queues import require_queue
@@ -51,18 +51,7 @@ def queue_view(reading: Reading, name: str, groups: FailedGroups, now: datetime)
         row=row,
         now=now,
         workers=tuple(worker for worker in fleet.alive if name in worker.queues),
-        operations=tuple(
-            OperationRow(
-                operation,
-                {
-                    state.value: sum(
-                        c.n for c in fleet.counts if (c.queue, c.operation, c.state) == (name, operation, state)
-                    )
-                    for state in JobState
-                },
-            )
-            for operation in operations
-        ),
+        operations=tuple(OperationRow(one, by_state(fleet.counts, queue=name, operation=one)) for one in operations),
         groups=tuple(group for group in groups.groups if name in group.queues)[:10],
         held=tuple(one for one in attempts_held(reading) if one.queue == name)[:20],
         newest=tuple(job_lines(reading, JobFilters(queue=name), limit=10).lines),

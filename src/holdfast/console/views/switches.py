@@ -10,8 +10,9 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.governed import Switch
-from holdfast.core.machines import SWITCH, JobState, SwitchState
-from holdfast.governance.switches import OPERATION, known_switches
+from holdfast.core.machines import JobState, SwitchState
+from holdfast.explain.values import by_state
+from holdfast.governance.switches import known_switches, operation_of, reasons_of
 from holdfast.store.transaction import Reading
 
 SHOWN = 50
@@ -44,27 +45,9 @@ def switches_view(reading: Reading, now: datetime) -> SwitchesView:
     counts = reading.counts.current()
     rows = []
     for switch in [*sorted(on.values(), key=lambda one: one.name), *lifted]:
-        operation = switch.name.removeprefix(OPERATION) if switch.name.startswith(OPERATION) else None
-        held = sum(c.n for c in counts if c.operation == operation and c.state is JobState.PENDING)
-        rows.append(_row(reading, switch, operation, held))
-    thrown = set(on)
+        operation, is_on = operation_of(switch.name), switch.state is SwitchState.ON
+        held = by_state(counts, operation=operation)[JobState.PENDING] if is_on and operation else 0
+        rows.append(SwitchRow(switch=switch, on=is_on, held=held, operation=operation, **reasons_of(reading, switch)))
     return SwitchesView(
-        now=now, rows=tuple(rows), known=tuple(name for name in known_switches(reading) if name not in thrown)
-    )
-
-
-def _row(reading: Reading, switch: Switch, operation: str | None, held: int) -> SwitchRow:
-    on = switch.state is SwitchState.ON
-    reason: str | None = switch.reason
-    if not on:
-        moves = {row.event: row.reason for row in reading.journal.of(switch.switch_id, SWITCH.name)}
-        reason = moves.get("throw")
-    return SwitchRow(
-        switch=switch,
-        on=on,
-        reason=reason,
-        lifted_by=None if on else switch.actor,
-        lifted_reason=None if on else switch.reason,
-        held=held if on else 0,
-        operation=operation,
+        now=now, rows=tuple(rows), known=tuple(name for name in known_switches(reading) if name not in on)
     )
