@@ -11,12 +11,13 @@ import msgspec
 
 from holdfast.console.governed_acts import GrantRequest
 from holdfast.console.many import ChosenJob, ManyAct
+from holdfast.console.views.jobs import number_in
 from holdfast.console.views.replays import Draft, draft_of
-from holdfast.core.authority import Act
+from holdfast.core.authority import Act, act_named
 from holdfast.core.errors import InputError
 from holdfast.core.selection import Selection
+from holdfast.store.verbs.watch import ID_MAX
 
-NUMBER_MAX = 2**63 - 1
 TTL_MINUTES_MAX = 30 * 24 * 60
 
 
@@ -36,8 +37,24 @@ class ApproveForm(msgspec.Struct, frozen=True):
     password: str = ""
 
 
-class GrantForm(msgspec.Struct, frozen=True):
-    """The request of a grant."""
+class SelectingForm(msgspec.Struct, frozen=True):
+    """What a replay selects, as its address has it."""
+
+    queue: str = ""
+    operation: str = ""
+    code: str = ""
+    jobs: str = ""
+    since: str = ""
+    until: str = ""
+    limit: str = ""
+
+    def draft(self, now: datetime) -> Draft:
+        """Return the selection, parsed like the address of its dry run; raise InputError for a wrong value."""
+        return draft_of(msgspec.structs.asdict(self), now)
+
+
+class GrantForm(SelectingForm, frozen=True):
+    """The request of a grant, with the selection of a replay."""
 
     action: str = ""
     target: str = ""
@@ -47,19 +64,12 @@ class GrantForm(msgspec.Struct, frozen=True):
     plan: str = ""
     manifest: str = ""
     ttl_minutes: str = ""
-    queue: str = ""  # this and the next: what a replay selects, as its address has it
-    operation: str = ""
-    code: str = ""
-    jobs: str = ""
-    since: str = ""
-    until: str = ""
-    limit: str = ""
 
     def request(self) -> GrantRequest:
         """Return the grant to request; raise InputError for a value that is not valid."""
         minutes = number(self.ttl_minutes, "ttl_minutes", TTL_MINUTES_MAX)
         return GrantRequest(
-            action=action_of(self.action),
+            action=act_named(self.action),
             target=self.target,
             reason=self.reason,
             rollback_plan=self.rollback_plan,
@@ -73,29 +83,18 @@ class GrantForm(msgspec.Struct, frozen=True):
         """Return what the replay of the plan selects; None if the form does not say it."""
         if self.action != Act.REPLAY or not self.plan:
             return None
-        found = draft_of(msgspec.structs.asdict(self), now).selection(environment)
+        found = self.draft(now).selection(environment)
         return found if found.hash == self.plan else None
 
 
-class ReplayForm(msgspec.Struct, frozen=True):
-    """The run of a replay: the selection as its address has it, what the dry run showed, and the typed number."""
+class ReplayForm(SelectingForm, frozen=True):
+    """The run of a replay: the selection, what the dry run showed, and the typed number."""
 
-    queue: str = ""
-    operation: str = ""
-    code: str = ""
-    jobs: str = ""
-    since: str = ""
-    until: str = ""
-    limit: str = ""
     candidates_hash: str = ""
     total: str = ""
     reason: str = ""
     replay_reason: str = "incident"
     grant_id: str = ""
-
-    def draft(self, now: datetime) -> Draft:
-        """Return the selection, parsed like the address of its dry run; raise InputError for a wrong value."""
-        return draft_of(msgspec.structs.asdict(self), now)
 
 
 class ReleaseForm(msgspec.Struct, frozen=True):
@@ -136,14 +135,11 @@ class ManyForm(msgspec.Struct, frozen=True):
         return found
 
 
-def number(text: str, field: str, most: int = NUMBER_MAX) -> int | None:
+def number(text: str, field: str, most: int = ID_MAX) -> int | None:
     """Return the number of a field, None for an empty one; raise InputError if it is not a number, or out of range."""
     if not text.strip():
         return None
-    word = text.strip()
-    if not (word.isascii() and word.isdigit() and len(word) <= len(str(NUMBER_MAX)) and 1 <= int(word) <= most):
-        raise InputError(f"{field} must be a whole number from 1 to {most}.", context={"field": field})
-    return int(word)
+    return number_in(text.strip(), field, high=most)
 
 
 def many_act_of(text: str) -> ManyAct:
@@ -151,13 +147,3 @@ def many_act_of(text: str) -> ManyAct:
     if text not in list(ManyAct):
         raise InputError("Unknown act.", next_step=f"Choose one of: {', '.join(ManyAct)}.", context={"field": "act"})
     return ManyAct(text)
-
-
-def action_of(text: str) -> Act:
-    """Return the act of a name; raise InputError if there is none."""
-    try:
-        return Act(text)
-    except ValueError:
-        raise InputError(
-            "Unknown action.", next_step=f"Choose one of: {', '.join(Act)}.", context={"field": "action"}
-        ) from None

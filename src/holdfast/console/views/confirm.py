@@ -151,57 +151,35 @@ def _release(reading: Reading, job: Job) -> Confirmation:
     gone = " and its payload is gone; it cannot be released."
     why_not = gone if job.slimmed else "; only a quarantined job is released."
     _require(job, job.state is JobState.QUARANTINED and not job.slimmed, why_not)
-    target = f"{JOB_TARGET}{job.job_id}"
-    made = grant_wanted(reading, Act.RELEASE, target, back=f"/jobs/{job.job_id}")
-    if made is not None:
-        return made
-    grant = active_grant(reading, Act.RELEASE, target)
-    shared = _of_job(job, "release")
-    shared["hidden"] += grant_field(grant)
-    shared["command"] = f"holdfast quarantine release {job.job_id} --reason TEXT"
-    return Confirmation(
-        **shared,
+    made = Confirmation(
+        **_of_job(job, "release") | {"command": f"holdfast quarantine release {job.job_id} --reason TEXT"},
         title=f"Release job {job.job_id}",
         says="It becomes pending and runs again.",
-        facts=(under(grant),),
         button="Release the job",
-        governed=True,
     )
+    return confirm_governed(reading, Act.RELEASE, f"{JOB_TARGET}{job.job_id}", made)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Governed acts: with a grant they are confirmed, without one the grant is requested
 
 
-def active_grant(reading: Reading, act: Act, target: str) -> Grant | None:
-    """Return the grant that permits an act now, or None."""
-    now = reading.now()
-    found = [
-        grant
-        for grant in reading.grants.open_for(act, target)
-        if grant.state is GrantState.ACTIVE and grant.expires_at > now
-    ]
-    return found[-1] if found else None
+def open_grants(reading: Reading, act: str, target: str) -> list[Grant]:
+    """Return the grants for an act on a target that wait or are approved, and have not expired."""
+    return [grant for grant in reading.grants.open_for(act, target) if grant.expires_at > reading.now()]
 
 
-def grant_wanted(reading: Reading, act: Act, target: str, *, back: str) -> Confirmation | None:
-    """Return the request of a grant if the environment needs one and there is none; None if the act can go on."""
-    if environment_of(reading) == DEV or active_grant(reading, act, target) is not None:
-        return None
-    waiting = [g for g in reading.grants.open_for(act, target) if g.expires_at > reading.now()]
-    return request_grant(act, target, back=back, waiting=waiting[-1] if waiting else None)
-
-
-def under(grant: Grant | None) -> str:
-    """Return the words about the grant that an act uses."""
+def confirm_governed(reading: Reading, act: Act, target: str, made: Confirmation) -> Confirmation:
+    """Return the confirmation of an act under its grant; if it needs one and has none, the request of the grant."""
+    grants = open_grants(reading, act, target)
+    grant = next((one for one in reversed(grants) if one.state is GrantState.ACTIVE), None)
+    if grant is None and environment_of(reading) != DEV:
+        return request_grant(act, target, back=made.back, waiting=grants[-1] if grants else None)
     if grant is None:
-        return "In dev no other person has to approve: a grant is made and used at once, and the journal says so."
-    return f"It uses grant {grant.grant_id}, approved by {grant.approved_by}."
-
-
-def grant_field(grant: Grant | None) -> tuple[tuple[str, str], ...]:
-    """Return the hidden field of a form that names the grant."""
-    return () if grant is None else (("grant_id", str(grant.grant_id)),)
+        fact = "In dev no other person has to approve: a grant is made and used at once, and the journal says so."
+        return msgspec.structs.replace(made, governed=True, facts=(fact,))
+    fact, named = f"It uses grant {grant.grant_id}, approved by {grant.approved_by}.", ("grant_id", str(grant.grant_id))
+    return msgspec.structs.replace(made, governed=True, facts=(fact,), hidden=(*made.hidden, named))
 
 
 def request_grant(

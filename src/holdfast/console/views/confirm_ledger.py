@@ -9,16 +9,7 @@ import shlex
 
 import msgspec
 
-from holdfast.console.views.confirm import (
-    REASON,
-    Confirmation,
-    Field,
-    active_grant,
-    grant_field,
-    grant_wanted,
-    request_grant,
-    under,
-)
+from holdfast.console.views.confirm import REASON, Confirmation, Field, confirm_governed, request_grant
 from holdfast.console.views.links import path
 from holdfast.console.views.replays import ReplayLook
 from holdfast.console.views.words import number
@@ -27,14 +18,15 @@ from holdfast.core.environments import DEV, PROD
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.selection import ReplayReason
 from holdfast.core.spans import counted
+from holdfast.explain.values import by_state
 from holdfast.governance.approval import environment_of
-from holdfast.governance.switches import OPERATION, PAUSE_TARGET, TARGET
+from holdfast.governance.switches import PAUSE_TARGET, TARGET, operation_of
 from holdfast.store.transaction import Reading
 
 
 def confirm_queue(reading: Reading, queue: str, act: str) -> Confirmation:
     page = path("/queues", queue)
-    pending = sum(c.n for c in reading.counts.current() if c.queue == queue and c.state is JobState.PENDING)
+    pending = by_state(reading.counts.current(), queue=queue)[JobState.PENDING]
     if act == "pause":
         return Confirmation(
             title=f"Pause queue {queue}",
@@ -47,29 +39,22 @@ def confirm_queue(reading: Reading, queue: str, act: str) -> Confirmation:
             tone="bad",
             command=f"holdfast pause --queue {shlex.quote(queue)} --reason TEXT",
         )
-    target = PAUSE_TARGET + queue
-    wanted = grant_wanted(reading, Act.LIFT, target, back=page)
-    if wanted is not None:
-        return wanted
-    grant = active_grant(reading, Act.LIFT, target)
-    return Confirmation(
+    made = Confirmation(
         title=f"Resume queue {queue}",
         subject=f"Queue {queue}",
         says=f"Its {counted(pending, 'pending job starts', 'pending jobs start')} as workers are free.",
-        facts=(under(grant),),
         action=f"{page}/resume",
         back=page,
         button="Resume the queue",
-        governed=True,
-        hidden=grant_field(grant),
         command=f"holdfast resume --queue {shlex.quote(queue)} --reason TEXT",
     )
+    return confirm_governed(reading, Act.LIFT, PAUSE_TARGET + queue, made)
 
 
 def confirm_switch(reading: Reading, name: str, act: str) -> Confirmation:
     page = path("/switches", name)
-    stops = name.removeprefix(OPERATION) if name.startswith(OPERATION) else None
-    held = sum(c.n for c in reading.counts.current() if c.operation == stops and c.state is JobState.PENDING)
+    stops = operation_of(name)
+    held = by_state(reading.counts.current(), operation=stops)[JobState.PENDING]
     dev = environment_of(reading) == DEV
     if act == "throw":
         what = f"No job of {stops} starts" if stops else "What it names stops"
@@ -84,22 +69,16 @@ def confirm_switch(reading: Reading, name: str, act: str) -> Confirmation:
             tone="bad",
             command=f"holdfast switch throw {shlex.quote(name)} --reason TEXT",
         )
-    wanted = grant_wanted(reading, Act.LIFT, TARGET + name, back="/switches")
-    if wanted is not None:
-        return wanted
-    grant = active_grant(reading, Act.LIFT, TARGET + name)
-    return Confirmation(
+    made = Confirmation(
         title=f"Let {stops} run again" if stops else f"Lift {name}",
         subject=f"Switch {name}",
         says=f"{counted(held, 'pending job', 'pending jobs')} may start at once." if stops else "It no longer stops.",
-        facts=(under(grant),),
         action=f"{page}/lift",
         back="/switches",
         button="Lift the switch",
-        governed=True,
-        hidden=grant_field(grant),
         command=f"holdfast switch lift {shlex.quote(name)} --reason TEXT",
     )
+    return confirm_governed(reading, Act.LIFT, TARGET + name, made)
 
 
 _SCHEDULE = {

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.console.views.links import path
 from holdfast.console.views.next_steps import NextStep
 from holdfast.console.views.replays import draft_again
-from holdfast.core.authority import Act, scope_of
+from holdfast.core.authority import Act, effective_state, recorded_via, scope_of
 from holdfast.core.environments import DEV, PROD
 from holdfast.core.errors import RecordNotFoundError
 from holdfast.core.governed import Grant
@@ -45,7 +45,6 @@ WORDS = {
     GrantState.REVOKED: "revoked",
     GrantState.EXPIRED: "expired",
 }
-OPEN = frozenset({GrantState.DRAFT, GrantState.ACTIVE})
 
 
 class GrantRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,21 +88,15 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _row(grant: Grant, now: datetime, about: Granted) -> GrantRow:
-    state = GrantState.EXPIRED if grant.state in OPEN and grant.expires_at <= now else grant.state
+    state = effective_state(grant, now)
     return GrantRow(grant=grant, state=state, words=WORDS[state], tone=TONES[state], permits=about.words)
-
-
-def _via(grant: Grant) -> dict[str, object]:
-    """Return how the approver was known; `grant_id` names the grant of an act on many, of which this one is a part."""
-    via = msgspec.json.decode(grant.approved_via or "{}")
-    return via if isinstance(via, dict) else {}
 
 
 def grants_view(reading: Reading, now: datetime, *, before: int | None = None) -> GrantsView:
     """Return the grants that wait, and a page of all."""
     drafts = reading.grants.page(state=GrantState.DRAFT, limit=PAGE) if before is None else []
     found = reading.grants.page(before=before, limit=LOOK_MAX + 1)
-    own = [grant for grant in found[:LOOK_MAX] if "grant_id" not in _via(grant)]
+    own = [grant for grant in found[:LOOK_MAX] if "grant_id" not in recorded_via(grant)]
     last = own[PAGE - 1] if len(own) > PAGE else found[:LOOK_MAX][-1] if found else None
     looked = [grant for grant in found if last is not None and grant.grant_id >= last.grant_id]
     return GrantsView(
@@ -128,7 +121,7 @@ def grant_view(reading: Reading, grant_id: int, now: datetime) -> GrantView:
         PROD: "In prod another person than the requester must approve, known by a key, a role or this console.",
     }.get(environment, "In stage every person except the requester may approve.")
     about, scope = granted(reading, grant), scope_of(grant)
-    row, via = _row(grant, now, about), _via(grant)
+    row, via = _row(grant, now, about), recorded_via(grant)
     jobs = reading.jobs.get_many(about.job_ids[:MANY_MAX])
     history = reading.journal.of(grant_id, GRANT.name)
     return GrantView(

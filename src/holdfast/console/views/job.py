@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.audit.as_of import PastExecution, PastJob, job_at
 from holdfast.console.views.charts import JobGraph, Ribbon, Span, job_graph, ribbon
+from holdfast.console.views.journal import sealed_to
 from holdfast.console.views.next_steps import NextStep, next_step
 from holdfast.console.views.words import clock, size_text
 from holdfast.core.errors import InputError
@@ -154,7 +155,7 @@ def job_view(
     explanation = None if past is not None else explain(reading, job_id, now)
     walked = [(row.source, row.target) for row in history if row.machine == JOB.name]
     spans = list(_spans(job, history, explanation, moment))
-    lines = _history(history, _sealed_to(reading))
+    lines = _history(history, sealed_to(reading))
     return JobView(
         job=job,
         now=now,
@@ -369,8 +370,3 @@ def _history(rows: Sequence[JournalRow], sealed_to: int) -> list[HistoryRow]:
             )
         )
     return found
-
-
-def _sealed_to(reading: Reading) -> int:
-    seal = reading.seals.last()
-    return 0 if seal is None else seal.horizon_seq

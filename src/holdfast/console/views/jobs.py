@@ -6,18 +6,19 @@ checked before the ledger is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
 
 from holdfast.console.selections import JobSelection
 from holdfast.console.views.links import path, replay_draft
+from holdfast.core.digest import is_storable
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState
 from holdfast.explain.times import past_moment
 from holdfast.store.transaction import Reading
-from holdfast.store.verbs.watch import ID_MAX, WINDOW, JobFilters, JobLine, greatest_job
+from holdfast.store.verbs.watch import ID_MAX, JobFilters, JobLine, greatest_job
 
 PAGE = 50
 TEXT_MAX = 200
@@ -89,7 +90,7 @@ def number_in(text: str, name: str, low: int = 1, high: int = ID_MAX) -> int:
 
 def text_in(text: str, name: str) -> str:
     """Return a text of an address, or raise InputError if it is too long or no database can hold it."""
-    if len(text) > TEXT_MAX or "\x00" in text or any("\ud800" <= one <= "\udfff" for one in text):
+    if len(text) > TEXT_MAX or not is_storable(text):
         raise InputError(
             f"{name} must have at most {TEXT_MAX} characters, and none that a database cannot store.",
             context={"field": name},
@@ -97,9 +98,14 @@ def text_in(text: str, name: str) -> str:
     return text
 
 
+def filters_in(params: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Return those of the named parameters of an address that are set."""
+    return {name: params[name].strip() for name in names if params.get(name, "").strip()}
+
+
 def job_query(params: Mapping[str, str]) -> JobQuery:
     """Return the filters of an address; an empty one is not set. Raise InputError for a value that is not valid."""
-    given = {name: params[name].strip() for name in FILTERS if params.get(name, "").strip()}
+    given = filters_in(params, FILTERS)
     state = given.get("state")
     if state is not None and state not in list(JobState):
         raise InputError(
@@ -152,6 +158,3 @@ def _total(reading: Reading, query: JobQuery) -> int | None:
         and (query.operation is None or count.operation == query.operation)
         and (query.queue is None or count.queue == query.queue)
     )
-
-
-__all__ = ["PAGE", "WINDOW", "JobPage", "JobQuery", "job_page", "job_query", "number_in", "text_in"]

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.audit.check.catalogue import INVARIANTS
 from holdfast.audit.check.findings import CheckReport
 from holdfast.audit.check.runner import check
-from holdfast.console.views.jobs import number_in, text_in
+from holdfast.console.views.jobs import filters_in, number_in, text_in
 from holdfast.console.views.links import path
 from holdfast.core.errors import InputError
 from holdfast.core.journal import JournalRow
@@ -60,23 +60,28 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
 
 def journal_view(reading: Reading, params: Mapping[str, str], now: datetime) -> JournalView:
     """Return a page of the journal; raise InputError for a filter that is not valid."""
-    given = {name: params[name].strip() for name in FILTERS if params.get(name, "").strip()}
+    given = filters_in(params, FILTERS)
     machine = given.get("machine")
     if machine is not None and machine not in {*MACHINES, "MAINTENANCE"}:
         raise InputError(f"Unknown machine; use one of {', '.join(MACHINES)}.", context={"field": "machine"})
     event, actor = (text_in(given[name], name) if name in given else None for name in ("event", "actor"))
     before = number_in(given["before"], "before") if "before" in given else None
     rows, looked_to = journal_tail(reading, machine=machine, event=event, actor=actor, before=before, limit=PAGE)
-    seal = reading.seals.last()
-    sealed_to = 0 if seal is None else seal.horizon_seq
+    sealed = sealed_to(reading)
     shown = {name: value for name, value in given.items() if name != "before"}
     return JournalView(
         now=now,
-        entries=tuple(Entry(row, *_subject(row), row.seq <= sealed_to) for row in rows),
+        entries=tuple(Entry(row, *_subject(row), row.seq <= sealed) for row in rows),
         filters=shown,
         looked_to=looked_to,
         older=path("/journal", **shown, before=looked_to) if looked_to > 1 else None,
     )
+
+
+def sealed_to(reading: Reading) -> int:
+    """Return the number of the last row of the journal that a seal covers."""
+    seal = reading.seals.last()
+    return 0 if seal is None else seal.horizon_seq
 
 
 def _subject(row: JournalRow) -> tuple[str, str | None]:

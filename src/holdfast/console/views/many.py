@@ -10,6 +10,7 @@ import msgspec
 from holdfast.console.context import Visit
 from holdfast.console.many import ManyAct, ManyPlan, plan
 from holdfast.console.selections import JobSelection
+from holdfast.console.views.confirm import open_grants
 from holdfast.console.views.grants import WORDS
 from holdfast.core.authority import Act
 from holdfast.core.environments import DEV, PROD
@@ -70,8 +71,7 @@ def many_view(here: Visit, act: ManyAct, selection: JobSelection, *, back: str) 
     grant = None
     if made.grant_target is not None:
         with here.store.reading() as reading:
-            now = reading.now()
-            found = [g for g in reading.grants.open_for(Act.RELEASE_MANY, made.grant_target) if g.expires_at > now]
+            found = open_grants(reading, Act.RELEASE_MANY, made.grant_target)
         grant = max(found, key=lambda one: one.state is GrantState.ACTIVE, default=None)
     return ManyView(
         plan=made,

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.console.views.jobs import number_in, text_in
+from holdfast.console.views.jobs import filters_in, number_in, text_in
 from holdfast.console.views.links import path
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
@@ -43,7 +43,7 @@ class QuarantineView(msgspec.Struct, frozen=True, kw_only=True):
 
 def quarantine_view(reading: Reading, params: Mapping[str, str], now: datetime) -> QuarantineView:
     """Return a page of quarantined jobs; cancelled ones are left out unless the address asks for them."""
-    given = {name: params[name].strip() for name in FILTERS if params.get(name, "").strip()}
+    given = filters_in(params, FILTERS)
     code, operation, queue = (
         text_in(given[name], name) if name in given else None for name in ("code", "operation", "queue")
     )

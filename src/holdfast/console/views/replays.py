@@ -15,10 +15,9 @@ from typing import Any
 import msgspec
 
 from holdfast.console.selections import ReplaySelectionBody
-from holdfast.console.views.jobs import number_in, text_in
+from holdfast.console.views.jobs import filters_in, number_in, text_in
 from holdfast.console.views.links import path
 from holdfast.core.authority import Wanted
-from holdfast.core.environments import PROD
 from holdfast.core.errors import InputError
 from holdfast.core.governed import Grant, ProcedureRun
 from holdfast.core.machines import GrantState, JobState
@@ -77,7 +76,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 def draft_of(params: Mapping[str, str], now: datetime) -> Draft:
     """Return the draft of an address; ages such as 7d ago become times. Raise InputError for a wrong value."""
-    given = {name: params[name].strip() for name in FIELDS if params.get(name, "").strip()}
+    given = filters_in(params, FIELDS)
     texts = {name: text_in(given[name], name) for name in ("queue", "operation", "code") if name in given}
     ids = _ids(given["jobs"]) if "jobs" in given else None
     end = (now + timedelta(minutes=1)).replace(second=0, microsecond=0)
@@ -252,7 +251,6 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     outcomes: tuple[tuple[str, int], ...]  # states of the jobs that it replayed, as far as they were read
     read: int
-    needs_typing: bool
 
 
 def run_view(store: Store[Any], run_id: str, now: datetime) -> RunView:
@@ -268,5 +266,4 @@ def run_view(store: Store[Any], run_id: str, now: datetime) -> RunView:
         share=report.replayed / report.total if report.total else 0.0,
         outcomes=tuple((str(state), states[state]) for state in JobState if states[state]),
         read=len(ids),
-        needs_typing=report.environment == PROD,
     )
