@@ -93,12 +93,19 @@ def request_in(
         raise AuthorityError(
             "A grant names exactly what it permits: wildcards are not allowed.", code=Reject.GENERIC_SCOPE
         )
-    scope = wanted.scope(rollback_plan).text
     here = environment_of(transaction)
     if wanted.environment != here:
         raise AuthorityError(
             f"This ledger is a {here} ledger, not {wanted.environment}.", code=Reject.WRONG_ENVIRONMENT
         )
+    return _drafted(transaction, wanted, rollback_plan, requester=requester, reason=reason, ttl=ttl)
+
+
+def _drafted(
+    transaction: Transaction, wanted: Wanted, rollback_plan: str, *, requester: str, reason: str, ttl: timedelta
+) -> Grant:
+    """Write the draft of a grant, after ending an expired one for the same act."""
+    scope = wanted.scope(rollback_plan).text
     _make_room(transaction, wanted, scope)
     grant_id = transaction.grants.request(
         action=str(wanted.act),
@@ -296,24 +303,14 @@ def issue(
     """
     via: dict[str, Json] = {"method": method} if under is None else {"method": "grant", "grant_id": under}
     executor = wanted.executor
-    scope = wanted.scope(SELF_ROLLBACK if under is None else f"as grant {under} says").text
-    _make_room(transaction, wanted, scope)
-    grant_id = transaction.grants.request(
-        action=str(wanted.act),
-        target=wanted.target,
-        scope=scope,
-        actor=executor,
-        reason=reason,
-        expires_at=transaction.now() + TTL,
-        via=requested_via(transaction),
-    )
-    draft = existing_grant(transaction, grant_id)
+    rollback = SELF_ROLLBACK if under is None else f"as grant {under} says"
+    draft = _drafted(transaction, wanted, rollback, requester=executor, reason=reason, ttl=TTL)
     command = GrantEvent("approve", executor, may_self_approve=True)
     mark = approval_mark(draft, transaction.settings.read().get("ledger_id", ""))
     answer = transaction.grants.move(draft, command, via=canonical(via), move_id=mark)
     invariant(not isinstance(answer, Refused), "an issued grant could not be approved")
-    _consume(transaction, existing_grant(transaction, grant_id), wanted, reason, move_id)
-    return grant_id
+    _consume(transaction, existing_grant(transaction, draft.grant_id), wanted, reason, move_id)
+    return draft.grant_id
 
 
 def _consume(transaction: Transaction, grant: Grant, wanted: Wanted, reason: str, move_id: str | None) -> None:

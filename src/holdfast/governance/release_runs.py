@@ -38,11 +38,10 @@ from holdfast.governance.releases import (
     selected,
     staggered,
 )
-from holdfast.governance.replay.guards import ReplayScope, batches, switched_off
+from holdfast.governance.replay.guards import ReplayScope, batches
 from holdfast.governance.replay.record import BEGIN, batch_steps, candidates_text, read_back
+from holdfast.governance.runs.batches import BatchRunner
 from holdfast.governance.runs.request import RunRequest
-from holdfast.governance.runs.runner import Act as RunAct
-from holdfast.governance.runs.runner import RunEnded, RunHalted, Runner, Stop
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -76,6 +75,11 @@ class ReleaseTerms(msgspec.Struct, frozen=True, kw_only=True):
     def batches(self) -> int:
         """Return how many batches the run has."""
         return batches(self.total, self.batch_size)
+
+    @property
+    def scope(self) -> ReplayScope:
+        """Return the queues and operations whose switches stop the run."""
+        return ReplayScope(self.queues, self.operations, respects_switches=True)
 
 
 class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,32 +231,20 @@ class _Request(RunRequest, frozen=True, kw_only=True):
         return Wanted(act=Act.RELEASE_MANY, target=self.plan, environment=environment, executor=self.actor)
 
 
-class _ReleaseRunner:
-    """One attempt to advance one run; the work of a `Runner`."""
+class _ReleaseRunner(BatchRunner):
+    """One attempt to advance one release run."""
 
     def __init__(
         self, store: Store[Any], request: _Request, terms: ReleaseTerms, world: World, stop_after: int | None
     ) -> None:
-        self._store, self._request, self._terms, self._world = store, request, terms, world
-        self._runner = Runner(store, request, world)
+        super().__init__(store, request, world, batches=terms.batches, scope=terms.scope, stop_after=stop_after)
+        self._request, self._terms = request, terms
         self._versions: dict[int, int] = {}
-        self._left = stop_after
 
     def perform(self, versions: dict[int, int]) -> ReleaseReport:
         """Begin the run or take it up, and make its batches until it is done or stops."""
         self._versions = versions
-        run = self._started()
-        try:
-            while run.state is ProcedureState.RUNNING:
-                run = self._runner.advance(self)
-        except RunHalted as halt:
-            with self._store.transaction() as transaction:
-                self._runner.stop(transaction, self._runner.run(transaction), "abort", halt.reason, halt.message)
-        except RunEnded:
-            pass
-        except Exception:
-            self._runner.let_go()
-            raise
+        self.run_to_end(self._started())
         with self._store.reading() as reading:
             return report_of(reading, self._request.first_grant)
 
@@ -277,27 +269,10 @@ class _ReleaseRunner:
             self._request.require_same(run)
             return runner.resume(transaction, run, wanted, governed=True)
 
-    def due(self, transaction: Transaction) -> tuple[ProcedureRun, RunAct]:
-        """Return the run and its next batch; raise RunHalted at a kill switch, RunEnded if the run has ended."""
-        self._runner.lease.extend(transaction)
-        run = self._runner.run(transaction)
-        if run.state is not ProcedureState.RUNNING:
-            raise RunEnded
-        scope = ReplayScope(self._terms.queues, self._terms.operations, respects_switches=True)
-        off = switched_off(transaction, scope)
-        if off is not None:
-            raise RunHalted(Stop.KILL_SWITCH, off)
-        if self._left is not None and self._left <= 0:
-            raise RunHalted(Stop.OPERATOR, "stopped as the caller wanted")
-        number = run.step + 1
-        return run, RunAct(f"batch {number}", number)
-
-    def take(self, transaction: Transaction, run: ProcedureRun, act: RunAct) -> ProcedureRun:
-        """Release the jobs of a batch and record it; the last one ends the run."""
-        if not transaction.runs.reach_step(run, act.number):
-            raise RunEnded
+    def make(self, transaction: Transaction, number: int) -> _Outcome:
+        """Release the jobs of a batch that have not moved."""
         size = self._terms.batch_size
-        first = (act.number - 1) * size
+        first = (number - 1) * size
         ids = sorted(self._versions)[first : first + size]
         released, skipped = 0, Counter[str]()
         jobs = {job.job_id: job for job in transaction.jobs.get_many(ids)}
@@ -308,11 +283,7 @@ class _ReleaseRunner:
                 released += 1
             else:
                 skipped[skip] += 1
-        outcome = _Outcome(released=released, skipped=dict(sorted(skipped.items())))
-        self._runner.record(transaction, run, act.number, act.point, stored_text(outcome))
-        if act.number == self._terms.batches:
-            run = self._runner.finish(transaction, run)
-        return run
+        return _Outcome(released=released, skipped=dict(sorted(skipped.items())))
 
     def _release(self, transaction: Transaction, job: Job, due: datetime) -> None:
         request, move_id = self._request, uuid4().hex
@@ -320,15 +291,6 @@ class _ReleaseRunner:
         used = issue(transaction, own, reason=request.reason, move_id=move_id, under=request.first_grant)
         reason = f"{PROCEDURE} {request.root}: {request.reason}"
         move_released(transaction, job, Release(request.actor, reason, used, due), move_id)
-
-    def committed(self, act: RunAct) -> None:  # noqa: ARG002 - of any batch
-        """Count a batch that is durable."""
-        if self._left is not None:
-            self._left -= 1
-
-    def failed(self, act: RunAct | None, error: Exception) -> ProcedureRun:  # noqa: ARG002 - of any batch
-        """Raise the error: a batch that was rolled back leaves nothing to undo."""
-        raise error
 
 
 def _skip(job: Job | None, version: int) -> str | None:

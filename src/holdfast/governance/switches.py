@@ -75,12 +75,13 @@ def lift(store: Store[Any], name: str, *, actor: str, reason: str, grant_id: int
 
     def once() -> SwitchChange:
         with store.transaction() as transaction:
-            return _lifted(transaction, name, who, why, grant_id)
+            return lift_in(transaction, name, who, why, grant_id)
 
     return retry_races(once)
 
 
-def _lifted(transaction: Transaction, name: str, actor: str, reason: str, grant_id: int | None) -> SwitchChange:
+def lift_in(transaction: Transaction, name: str, actor: str, reason: str, grant_id: int | None) -> SwitchChange:
+    """Lift a switch in the caller's transaction, as `lift` does."""
     switch = transaction.switches.on().get(name)
     if switch is None:
         return SwitchChange(_off(transaction, name), changed=False)

@@ -20,7 +20,7 @@ from holdfast.core.spans import counted
 from holdfast.core.vocabulary import RegistryCode, RegistryStatus, ValueName, refusal
 from holdfast.governance.approval import environment_of
 from holdfast.governance.registry.build_proof import target
-from holdfast.governance.registry.preflight import all_values
+from holdfast.governance.registry.preflight import all_values, require_mode
 from holdfast.governance.runs.procedure import run
 from holdfast.governance.runs.steps import Mode, Procedure, ProcedureReport, Step, StepContext, StepFailed
 
@@ -46,8 +46,7 @@ def dismantle(
     Raise RegistryError outside dev, and if the collection is unknown, or a value of it has open jobs.
     """
     require_words(collection=collection)
-    if mode not in set(Mode):
-        raise refusal(RegistryCode.BAD_MODE, f"Unknown mode {mode!r}.", field="mode")
+    require_mode(mode)
     with store.reading() as reading:
         _require_disposable(reading, collection)
     return run(

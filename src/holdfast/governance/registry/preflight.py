@@ -23,6 +23,7 @@ from holdfast.core.manifest import Manifest
 from holdfast.core.vocabulary import RegistryCode, RegistryStatus, Value, ValueName, refusal
 from holdfast.governance.approval import environment_of
 from holdfast.governance.grants import verdict_on
+from holdfast.governance.runs.steps import Mode
 from holdfast.governance.switches import REGISTRATION_HOLD
 from holdfast.store.migrations import drift
 
@@ -50,6 +51,12 @@ class PreflightRequest(NamedTuple):
     real: bool
     grant_id: int | None = None
     judged: bool = True  # False: S1_RESERVED alone judges the grant
+
+
+def require_mode(mode: str) -> None:
+    """Raise RegistryError for a mode that no run has."""
+    if mode not in set(Mode):
+        raise refusal(RegistryCode.BAD_MODE, f"Unknown mode {mode!r}.", field="mode")
 
 
 def registration_hold(reading: Reading) -> bool:

@@ -16,14 +16,12 @@ import inspect
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import msgspec
 
 from holdfast.core.authority import TTL, Wanted
-from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, sha256
-from holdfast.core.errors import InputError, StateTransitionRaceError, invariant
+from holdfast.core.errors import InputError, invariant
 from holdfast.core.governed import Collection, Grant, ProcedureRun, RegistryValue
 from holdfast.core.machines import ProcedureState, ValueState
 from holdfast.core.manifest import Manifest, read_manifest, require_digest
@@ -44,10 +42,10 @@ from holdfast.governance.approval import environment_of
 from holdfast.governance.registry.build import BUILD, NAME, build_procedure
 from holdfast.governance.registry.build_proof import EVIDENCE, guard_faults, schema_digest, target
 from holdfast.governance.registry.dismantle import is_dismantled
-from holdfast.governance.registry.preflight import Gate, all_values, closed, registration_hold, verdict_of
+from holdfast.governance.registry.preflight import Gate, all_values, closed, registration_hold, require_mode, verdict_of
 from holdfast.governance.runs.procedure import run
 from holdfast.governance.runs.steps import Mode, ProcedureReport
-from holdfast.governance.switches import REGISTRATION_HOLD, lift_act
+from holdfast.governance.switches import REGISTRATION_HOLD, lift_in
 
 if TYPE_CHECKING:
     from holdfast.engine.world import World
@@ -95,8 +93,7 @@ def build(
 
     Raise the error of the preflight if a real build is refused. A build that stops later is undone; see the report.
     """
-    if mode not in set(Mode):
-        raise refusal(RegistryCode.BAD_MODE, f"Unknown mode {mode!r}.", field="mode")
+    require_mode(mode)
     require_digest(manifest, expected)
     seen: list[tuple[Gate, ...]] = []
     report = run(
@@ -208,14 +205,7 @@ def hold(store: Store[Any], *, on: bool, actor: str, reason: str, grant_id: int 
                 return False
             # The hold may be on by default, without a row: throw the switch first, so that it can be lifted.
             transaction.switches.throw(REGISTRATION_HOLD, actor=who, reason="on by default in a governed prod ledger")
-            switch = transaction.switches.on()[REGISTRATION_HOLD]
-            move_id = uuid4().hex
-            needs = lift_act(transaction, REGISTRATION_HOLD, who)
-            used = grants.authorise(transaction, needs, grant_id=grant_id, reason=why, move_id=move_id)
-            answer = transaction.switches.lift(switch, grant_id=used, actor=who, reason=why, move_id=move_id)
-            if isinstance(answer, Refused):
-                raise StateTransitionRaceError(answer.message, context={"switch": REGISTRATION_HOLD})
-            return True
+            return lift_in(transaction, REGISTRATION_HOLD, who, why, grant_id).changed
 
     return retry_races(once)
 

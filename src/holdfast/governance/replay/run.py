@@ -7,7 +7,6 @@ waits for its rate, and stops if a switch is on, if the queues do not recover, o
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.core.authority import Act as GrantedAct
 from holdfast.core.authority import Wanted
 from holdfast.core.environments import DEV, PROD
-from holdfast.core.errors import InputError, StateTransitionRaceError
+from holdfast.core.errors import InputError
 from holdfast.core.governed import ProcedureRun
 from holdfast.core.machines import ProcedureState
 from holdfast.core.records import time_text
@@ -28,7 +27,7 @@ from holdfast.governance.replay import pace
 from holdfast.governance.replay.batch import Batch
 from holdfast.governance.replay.candidates import Candidates
 from holdfast.governance.replay.events import ReplayBatch
-from holdfast.governance.replay.guards import PROCEDURE, is_global, judged, judged_again, require, switched_off
+from holdfast.governance.replay.guards import PROCEDURE, is_global, judged, judged_again, require
 from holdfast.governance.replay.record import (
     BEGIN,
     CANDIDATES,
@@ -42,12 +41,12 @@ from holdfast.governance.replay.record import (
     report_of,
     run_known,
 )
+from holdfast.governance.runs.batches import BatchRunner
 from holdfast.governance.runs.request import RunRequest
-from holdfast.governance.runs.runner import Act, RunHalted, Runner, Stop
+from holdfast.governance.runs.runner import Act, RunHalted, Stop
 
 if TYPE_CHECKING:
     from holdfast.store import Store, Transaction
-    from holdfast.store.transaction import Reading
 
 
 class Hooks(NamedTuple):
@@ -129,19 +128,20 @@ class _DurableBatch(NamedTuple):
     transitions: list[Transition]
 
 
-class ReplayRunner:
-    """One attempt to advance one replay; the work of a `Runner`."""
+class ReplayRunner(BatchRunner):
+    """One attempt to advance one replay."""
 
     def __init__(self, store: Store[Any], request: ReplayRequest, hooks: Hooks) -> None:
-        self._store, self._request, self._hooks, self._terms = store, request, hooks, request.terms
-        self._policy, self._mode = self._terms.policy, self._terms.selection.mode
-        self._runner = Runner(store, request, hooks.world)
-        self._root = request.root
+        terms = request.terms
+        super().__init__(
+            store, request, hooks.world, batches=terms.batches, scope=terms.scope, stop_after=hooks.stop_after
+        )
+        self._request, self._hooks, self._terms = request, hooks, terms
+        self._policy, self._mode = terms.policy, terms.selection.mode
         self._progress = Progress()
         self._ids: list[int] = []
         self._versions: dict[int, int] = {}
         self._waited: Counter[str] = Counter()
-        self._performed = 0  # batches of this attempt
         self._last: _DurableBatch | None = None
 
     # -- beginning ----------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class ReplayRunner:
         """Record the run and its candidates, consume its grant and make the first batch, in one transaction; go on."""
         self._set_candidates(candidates.job_ids, candidates.versions)
         request, first = self._request, Act("batch 1", 1)
-        self._hooks.world.reach(f"before {first.point}")
+        self._world.reach(f"before {first.point}")
         with self._store.transaction() as transaction:
             self._runner.acquire(transaction)
             transaction.replay.lock()
@@ -169,8 +169,8 @@ class ReplayRunner:
             begun = {"candidates_hash": candidates.hash, "total": candidates.total}
             self._runner.record(transaction, run, 0, BEGIN, stored_text(begun))
             run = self.take(transaction, run, first) if self._terms.total else self._runner.finish(transaction, run)
-            self._hooks.world.reach(f"inside {first.point}")
-        return self._run_to_end(run, first if self._terms.total else None)
+            self._world.reach(f"inside {first.point}")
+        return self._ended(run, first if self._terms.total else None)
 
     def take_up(self) -> ReplayReport:
         """Continue a run after its last recorded batch."""
@@ -191,7 +191,7 @@ class ReplayRunner:
             self._progress = progress_of(transaction, run)
         # The operator has seen what came back before: only new returns stop the run again.
         self._progress.recent.clear()
-        return self._run_to_end(run)
+        return self._ended(run)
 
     def _set_candidates(self, job_ids: list[int], versions: list[int]) -> None:
         self._ids = job_ids
@@ -199,30 +199,15 @@ class ReplayRunner:
 
     # -- advancing ----------------------------------------------------------------------------------------------------
 
-    def _run_to_end(self, run: ProcedureRun, durable: Act | None = None) -> ReplayReport:
-        """Make the remaining batches; `durable` is one that is committed and not yet published."""
-        try:
-            if durable is not None:
-                self.committed(durable)
-                self._hooks.world.reach(f"after {durable.point}")
-            while run.state is ProcedureState.RUNNING:
-                self._wait_for_turn()
-                run = self._runner.advance(self)
-        except RunHalted as halt:
-            self._stop(halt)
-        except KeyboardInterrupt:
-            self._stop(RunHalted(Stop.OPERATOR, "interrupted by the operator"))
-        except Exception:
-            self._runner.let_go()
-            raise
+    def _ended(self, run: ProcedureRun, durable: Act | None = None) -> ReplayReport:
+        self.run_to_end(run, durable)
         with self._store.reading() as reading:
             return report_of(reading, self._root)
 
-    def _wait_for_turn(self) -> None:
-        """Return when the next batch may come; raise RunHalted if it may not."""
-        after, last_at = self._hooks.stop_after, self._progress.last_at
-        if after is not None and self._performed >= after:
-            raise RunHalted(Stop.OPERATOR, f"stopped after {after} batches, as --stop-after says")
+    def wait_for_turn(self) -> None:
+        """Return when the rate, the queues and the jobs of the last batch allow the next one, or raise RunHalted."""
+        super().wait_for_turn()
+        last_at = self._progress.last_at
         if last_at is not None:
             wait_s = pace.seconds_after(self._progress.last_records, self._mode, self._policy)
             self._wait_until(last_at + timedelta(seconds=wait_s), pace.RATE)
@@ -255,7 +240,7 @@ class ReplayRunner:
     def _look_at_queues(self) -> pace.Strain | None:
         """Return the measure of the queues above its threshold; raise RunHalted at a switch or if errors come back."""
         with self._store.reading() as reading:
-            self._refuse_switched_off(reading)
+            self.refuse_switched_off(reading)
             replayed = {job_id: self._versions[job_id] for o in self._progress.recent for job_id in o.replayed}
             errors = frozenset(code for outcome in self._progress.recent for code in outcome.errors)
             back = pace.returned(reading, replayed, errors)
@@ -263,11 +248,6 @@ class ReplayRunner:
                 message = f"{back.same_error} of the last {back.ended} replayed jobs failed with the same error again"
                 raise RunHalted(Stop.SAME_ERROR, message)
             return pace.strain(reading, self._terms.queues, self._policy)
-
-    def _refuse_switched_off(self, reading: Reading) -> None:
-        off = switched_off(reading, self._terms.scope)
-        if off is not None:
-            raise RunHalted(Stop.KILL_SWITCH, off)
 
     def _wait_until(self, moment: datetime, measure: str) -> None:
         """Sleep until a moment, in parts that are short enough to keep the lease and to notice a stop."""
@@ -285,41 +265,20 @@ class ReplayRunner:
                 )
             if now < moment:
                 with self._store.transaction() as transaction:
-                    self._held(transaction)
+                    self.hold(transaction)
 
-    def _held(self, transaction: Transaction) -> ProcedureRun:
-        """Extend the lease, and return the run; raise RunHalted if another process has stopped it."""
-        self._runner.lease.extend(transaction)
-        run = run_known(transaction, self._root)
-        if run.state is not ProcedureState.RUNNING:
-            raise RunHalted(None, "stopped by another process")
-        return run
-
-    def due(self, transaction: Transaction) -> tuple[ProcedureRun, Act]:
-        """Return the run and its next batch; raise RunHalted if the run must stop."""
-        run = self._held(transaction)
+    def make(self, transaction: Transaction, number: int) -> BatchOutcome:
+        """Replay the jobs of a batch."""
         if self._mode is ReplayMode.REPAIR_AND_REPLACE:
             transaction.replay.lock()  # or two runs could replace one job at the same moment
-        self._refuse_switched_off(transaction)
-        number = run.step + 1
-        return run, Act(f"batch {number}", number)
-
-    def take(self, transaction: Transaction, run: ProcedureRun, act: Act) -> ProcedureRun:
-        """Make a batch and record it; the last one ends the run."""
-        number, size, request = act.number, self._terms.batch_size, self._request
-        if not transaction.runs.reach_step(run, number):
-            raise RunHalted(None, "stopped by another process")
+        size, request = self._terms.batch_size, self._request
         batch = Batch(transaction, self._terms, self._root, request.actor, request.reason)
         outcome = batch.make(self._ids[(number - 1) * size : number * size], self._versions, dict(self._waited))
-        self._runner.record(transaction, run, number, act.point, stored_text(outcome))
-        if number == self._terms.batches:
-            run = self._runner.finish(transaction, run)
         at = transaction.now()
         self._progress.add(outcome, at)
         self._waited.clear()
-        self._performed += 1
         self._last = _DurableBatch(self._event(number, outcome, at), batch.transitions)
-        return run
+        return outcome
 
     def _event(self, number: int, outcome: BatchOutcome, at: datetime) -> ReplayBatch:
         skipped = Counter({reason: len(job_ids) for reason, job_ids in outcome.skipped.items()})
@@ -338,8 +297,9 @@ class ReplayRunner:
             at=at,
         )
 
-    def committed(self, act: Act) -> None:  # noqa: ARG002 - the last batch is the act
+    def committed(self, act: Act) -> None:
         """Publish a batch that is durable."""
+        super().committed(act)
         if self._last is None:
             return
         if self._hooks.bus is not None:
@@ -347,18 +307,3 @@ class ReplayRunner:
             self._hooks.bus.publish([self._last.batch])
         if self._hooks.on_batch is not None:
             self._hooks.on_batch(self._last.batch)
-
-    def failed(self, act: Act | None, error: Exception) -> ProcedureRun:  # noqa: ARG002 - of any batch
-        """Raise the error: a batch that was rolled back leaves nothing to undo."""
-        raise error
-
-    # -- stopping -----------------------------------------------------------------------------------------------------
-
-    def _stop(self, halt: RunHalted) -> None:
-        """Record the stop, unless another process has stopped the run, and release the lease."""
-        with self._store.transaction() as transaction:
-            if halt.reason is not None:
-                run = run_known(transaction, self._root)
-                with contextlib.suppress(StateTransitionRaceError):  # the stop by another process counts
-                    self._runner.move(transaction, run, "abort", stop_state=halt.reason, failure=halt.message)
-            self._runner.lease.release(transaction)
