@@ -183,7 +183,7 @@ def table_of(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, tit
 
     cells = [[shown(column, cell) for column, cell in zip(columns, row, strict=True)] for row in rows]
     head = [styled(title, "bold")] if title else []
-    return [*head, *table_lines(columns, cells, _width(), "─" if _draws_lines() else "-")]
+    return [*head, *table_lines(columns, cells, _width(), "─" if draws_lines() else "-")]
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> None:
@@ -233,7 +233,8 @@ def _width() -> int | None:
         return _WIDTH
 
 
-def _draws_lines() -> bool:
+def draws_lines() -> bool:
+    """Return whether standard output can print the characters of which lines are drawn."""
     return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
 
 

@@ -27,6 +27,7 @@ from holdfast.cli.declare import argument, option
 from holdfast.cli.options import Json
 from holdfast.cli.text import Column
 from holdfast.core.errors import InputError
+from holdfast.core.spans import counted
 
 audit = group("Verify, sign and export the sealed history.", "audit")
 
@@ -66,7 +67,7 @@ def verify(
 
 
 def _print_report(report: VerifyReport, kept: Sequence[heads.SignedHead]) -> None:
-    counts = [f"{_rows(report.sealed)} sealed", f"{report.unsealed:,} not yet sealed"]
+    counts = [f"{counted(report.sealed, 'row')} sealed", f"{report.unsealed:,} not yet sealed"]
     if report.archived:
         counts.append(f"{report.archived:,} archived")
     output.line(f"{'ok' if report.ok else 'NOT OK'}: {', '.join(counts)}")
@@ -158,7 +159,7 @@ def export(
                 export_stream(store, sink, from_seal=from_seal, to_seal=to_seal)
             return None
         exported = export_file(store, out, from_seal=from_seal, to_seal=to_seal)
-    text = f"Wrote {out}: seals {exported.from_seal} to {exported.to_seal}, {_rows(exported.rows)}."
+    text = f"Wrote {out}: seals {exported.from_seal} to {exported.to_seal}, {counted(exported.rows, 'row')}."
     return Answer({"file": str(out), **msgspec.to_builtins(exported)}, text)
 
 
@@ -172,7 +173,3 @@ def _standard_output() -> Iterator[BinaryIO]:
         return
     with Path(os.devnull).open("wb") as nothing:
         yield nothing
-
-
-def _rows(n: int) -> str:
-    return "1 row" if n == 1 else f"{n:,} rows"

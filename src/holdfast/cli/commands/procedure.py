@@ -5,7 +5,6 @@ the built-in ones; exit code 0 means done or go, 3 stopped or refused.
 """
 
 import shlex
-import sys
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +16,8 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.documents import read_file
-from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, REFUSED, actor, word
+from holdfast.cli.modules import imported
+from holdfast.cli.options import ID_MAX, REFUSED, OperatorWord, ReasonWord, actor, word
 from holdfast.cli.shell import APP
 from holdfast.cli.text import Column
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
@@ -27,7 +27,6 @@ from holdfast.core.governed import ProcedureRun
 from holdfast.core.json_input import loads
 from holdfast.core.machines import ProcedureState
 from holdfast.diagrams.run import FINE, PLAIN, run_lines
-from holdfast.engine.error_texts import error_message
 from holdfast.explain.values import row_value
 from holdfast.governance.approval import environment_of
 from holdfast.governance.runs import procedure as procedures
@@ -51,8 +50,6 @@ App = Annotated[
     str | None,
     word("--app", "Module that declares the procedure; not needed for a built-in one.", metavar="MODULE[:NAME]"),
 ]
-Operator = Annotated[str | None, word("--operator", OPERATOR_HELP)]
-Reason = Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")]
 GrantId = Annotated[
     int | None, option("--grant", min=1, max=ID_MAX, metavar="ID", help="Id of the grant that permits this.")
 ]
@@ -69,13 +66,13 @@ def run(
     *,
     name: Annotated[str, argument(metavar="NAME", help="Name of the procedure.")],
     root: Annotated[str, word("--root", "Idempotency root; the same root continues the same run.")],
-    reason: Reason,
+    reason: ReasonWord,
     app: App = None,
     params: Annotated[
         str, option("--params", metavar="JSON", help="Parameters: a JSON object, or a file that contains one.")
     ] = "{}",
     mode: Annotated[Mode, option("--mode", help="Mode of the run.")] = Mode.DRY_RUN,
-    operator: Operator = None,
+    operator: OperatorWord = None,
     grant: GrantId = None,
 ) -> Answer:
     """Run a procedure, or continue the run of the root. Without --mode it is a dry run.
@@ -96,9 +93,9 @@ def resume(
     store: Store[Any],
     *,
     root: Root,
-    reason: Reason,
+    reason: ReasonWord,
     app: App = None,
-    operator: Operator = None,
+    operator: OperatorWord = None,
     grant: GrantId = None,
 ) -> Answer:
     """Continue a run that was interrupted or stopped: with its first open step, or with its compensation."""
@@ -109,7 +106,9 @@ def resume(
 
 @procedure.subcommand()
 @command(Location.open)
-def undo(store: Store[Any], *, root: Root, reason: Reason, app: App = None, operator: Operator = None) -> Answer:
+def undo(
+    store: Store[Any], *, root: Root, reason: ReasonWord, app: App = None, operator: OperatorWord = None
+) -> Answer:
     """Undo a run that was interrupted, instead of continuing it."""
     what = _found(_name_of(store, root), app)
     report = procedures.undo(store, what, root=root, actor=operator or actor(), reason=reason)
@@ -237,8 +236,7 @@ def _print_status(found: RunStatus) -> None:
         if value
     )
     output.line("")
-    fine = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
-    for text, fate in run_lines(found, FINE if fine else PLAIN):
+    for text, fate in run_lines(found, FINE if output.draws_lines() else PLAIN):
         output.show(output.styled(text, STYLES[fate]))
     for line in _next(found):
         output.line(output.clean(line))
@@ -353,15 +351,6 @@ def _found(name: str, app: str | None) -> Procedure:
 
 def _declared(app: str) -> dict[str, Procedure]:
     """Import a module and return the procedures in it, or the one that was named."""
-    name, _, attribute = app.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = import_module(name)
-        named = getattr(module, attribute) if attribute else None
-    except Exception as error:  # noqa: BLE001 - importing the caller's module may raise anything
-        raise InputError(
-            f"{app!r} cannot be loaded: {error_message(error)}", next_step="Give a module that Python can import."
-        ) from None
-    listed = [named] if isinstance(named, Procedure) else list(vars(module).values())
+    named = imported(app)
+    listed = [named] if isinstance(named, Procedure) else vars(imported(app.partition(":")[0])).values()
     return {each.name: each for each in listed if isinstance(each, Procedure)}

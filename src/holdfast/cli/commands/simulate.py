@@ -6,7 +6,6 @@ printed so that it can be run again; the exit code is 1 if a promise breaks.
 
 import logging
 import shlex
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import argument, option
 from holdfast.cli.documents import read_file
+from holdfast.cli.modules import imported
 from holdfast.cli.options import word
 from holdfast.core.errors import ArgumentsError, InputError
 from holdfast.core.json_input import loads
@@ -145,11 +145,7 @@ def _calls(given: str) -> "list[Call[Any]]":
 def _function(name: str | None) -> Any:
     if name is None:
         return None
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError):
-        found = None
+    found = imported(name)
     if not callable(found):
         raise InputError(f"There is no function {name}.", next_step="Give module:function.", context={"name": name})
     return found

@@ -24,6 +24,7 @@ from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import REASON_HELP, Json, OperatorWord, Schema, actor, word
 from holdfast.cli.text import Column
+from holdfast.core.spans import counted
 from holdfast.store import Store
 
 snapshot = group("Create, restore, compare and verify snapshots of a ledger.", "snapshots")
@@ -49,9 +50,8 @@ def create(store: Store[Any], *, file: File, as_json: Json = False) -> Answer:
         output.line(f"Wrote {output.clean(made.file)}: {_contents(made)}, {output.size(made.bytes)}.")
         output.line(f"sha256 {made.trailer.sha256}")
         if beside:
-            output.line(
-                f"Not included: {_n(len(beside), 'other table')} of the database ({output.clean(', '.join(beside))})."
-            )
+            others = f"{counted(len(beside), 'other table')} of the database ({output.clean(', '.join(beside))})"
+            output.line(f"Not included: {others}.")
         if broken:
             output.line(
                 f"The ledger, and so the snapshot, violates {', '.join(broken)}; for details run `holdfast check`"
@@ -134,8 +134,8 @@ def verify(*, file: File, as_json: Json = False) -> Answer:
 
     def human() -> None:
         output.line(f"{output.clean(found.file)} is complete: {_contents(found)}, created {found.header.created_at}.")
-        sealed = f"{_n(found.seals, 'seal')} over {_n(found.sealed, 'row')}" if found.seals else "no seals"
-        output.line(f"{sealed}; {_n(found.unsealed, 'journal row')} not sealed.")
+        sealed = f"{counted(found.seals, 'seal')} over {counted(found.sealed, 'row')}" if found.seals else "no seals"
+        output.line(f"{sealed}; {counted(found.unsealed, 'journal row')} not sealed.")
 
     return Answer(value, human)
 
@@ -181,15 +181,11 @@ def _plain(key: Key) -> object:
 
 
 def _contents(made: SnapshotSummary) -> str:
-    return f"{_n(made.trailer.rows['jobs'], 'job')}, {_n(sum(made.trailer.rows.values()), 'row')}"
-
-
-def _n(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+    return f"{counted(made.trailer.rows['jobs'], 'job')}, {counted(sum(made.trailer.rows.values()), 'row')}"
 
 
 def _print_restored(made: Restored) -> None:
-    output.line(f"Restored {_n(made.rows['jobs'], 'job')} to a {made.environment} ledger, epoch {made.epoch}.")
+    output.line(f"Restored {counted(made.rows['jobs'], 'job')} to a {made.environment} ledger, epoch {made.epoch}.")
     if made.grant_id is not None:
         output.line(f"The slip is recorded as grant {made.grant_id}, consumed.")
     if made.expired or made.finished:
@@ -198,7 +194,7 @@ def _print_restored(made: Restored) -> None:
 
 def _print_comparison(found: SnapshotComparison) -> None:
     if found.same:
-        output.line(f"No difference in {_n(found.rows, 'row')}.")
+        output.line(f"No difference in {counted(found.rows, 'row')}.")
         return
     counts = [Column(title, right=True) for title in ("ONLY IN A", "ONLY IN B", "CHANGED")]
     output.table(

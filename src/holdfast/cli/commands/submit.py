@@ -5,18 +5,18 @@ Invariants: the payload is read and checked before the ledger is opened; at most
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import argument, option
+from holdfast.cli.documents import read_file
 from holdfast.cli.options import Operation, actor, word
 from holdfast.core.digest import payload_text
 from holdfast.core.errors import InputError, PayloadTooLargeError
 from holdfast.core.json_input import loads
-from holdfast.core.machines import JOB
 from holdfast.core.protocol import ranked
 from holdfast.explain.times import due_moment
-from holdfast.explain.values import result_value
+from holdfast.explain.values import admission_value
 from holdfast.store import Declared, Submission
 from holdfast.store.configuration import configuration
 from holdfast.store.requests import INTEGER_MAX
@@ -103,12 +103,7 @@ def submit(
         )
         [admission] = transaction.jobs.submit([submission], actor=actor())
     job = admission.existing
-    receipt = {
-        "job_id": admission.job_id,
-        "is_new": admission.is_new,
-        "state": job.state if job else JOB.path("submit", None).target,
-        "result": result_value(job) if job else None,
-    }
+    receipt = admission_value(admission)
     what = "new" if admission.is_new else "already submitted"
     if job is not None and job.slimmed:
         receipt["result_expired"], what = True, f"{what}, its result was deleted by retention"
@@ -132,23 +127,13 @@ def _scope(unique: str | None) -> str | dict[str, float] | None:
 
 def _read(payload: str, size_max: int) -> str | bytes:
     if payload == "-":
-        return _bounded(sys.stdin.buffer, size_max)
+        return _bounded(sys.stdin.buffer.read(size_max + 1), size_max)
     if not payload.startswith("@"):
         return payload
-    path = Path(payload[1:])
-    try:
-        with path.open("rb") as file:
-            return _bounded(file, size_max)
-    except OSError as error:
-        raise InputError(
-            f"Cannot read the payload from {path}: {error.strerror}.",
-            next_step="Give @FILE with a readable file, or the JSON itself.",
-            context={"path": str(path)},
-        ) from None
+    return _bounded(read_file(Path(payload[1:]), size_max), size_max)
 
 
-def _bounded(file: BinaryIO, size_max: int) -> bytes:
-    text = file.read(size_max + 1)
+def _bounded(text: bytes, size_max: int) -> bytes:
     if len(text) > size_max:
         raise PayloadTooLargeError(f"The payload is larger than {size_max} bytes.", context={"limit": size_max})
     return text

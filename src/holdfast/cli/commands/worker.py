@@ -11,8 +11,6 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -21,9 +19,9 @@ from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import argument, option
 from holdfast.cli.logs import LogFormat, log_handler
+from holdfast.cli.modules import imported
 from holdfast.cli.options import ledger_url
-from holdfast.core.errors import HoldfastError, InputError
-from holdfast.core.frames import where
+from holdfast.core.errors import InputError
 from holdfast.store.configuration import configuration
 from holdfast.store.urls import shown
 from holdfast.telemetry.target import Target
@@ -124,25 +122,10 @@ def worker(
 
 def load(app: str, location: Location) -> "Ledger":
     """Import `module:name` and return that Ledger, or a Ledger with those Operations; raise InputError otherwise."""
-    from holdfast.engine.error_texts import error_message  # noqa: PLC0415
     from holdfast.engine.ledger import Ledger  # noqa: PLC0415 - see above
     from holdfast.engine.operations import Operations  # noqa: PLC0415
-    from holdfast.engine.worker.traces import traceback_text  # noqa: PLC0415
 
-    module, _, name = app.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = getattr(import_module(module), name or "ledger")
-    except HoldfastError:
-        raise
-    except (Exception, SystemExit) as error:
-        place = where(traceback_text(error))
-        raise InputError(
-            f"Cannot load {app!r}: {error_message(error)}"
-            + (f" (at {place})" if place and place.file[0] != "<" else ""),
-            next_step="Give module:name of a Ledger, in a module that Python can import; HOLDFAST_DEBUG=1 shows more.",
-        ) from error
+    found = imported(app, default="ledger")
     if isinstance(found, Operations):
         return Ledger(location.url, found, schema=location.schema)
     if not isinstance(found, Ledger):

@@ -23,6 +23,7 @@ from holdfast.cli.replay.look import make_dry_run, requested, show_dry_run
 from holdfast.cli.replay.request import SelectionRequest, flag_values
 from holdfast.core.errors import InputError, ReplayGuardError, SpecInvalidError
 from holdfast.core.selection import ReplayMode, ReplayReason, Selection, selection_fault
+from holdfast.core.spans import counted
 from holdfast.governance.replay import replay as engine
 from holdfast.governance.replay.events import ReplayBatch
 from holdfast.governance.replay.guards import GuardType
@@ -193,7 +194,7 @@ def _confirmed(
     made = expected or make_dry_run(store, context, selection, operator)
     views.print_dry_run(made, "", context.program)
     if made.ok:
-        _ask(f"Replay {views.jobs(made.total)} in the {made.environment} ledger?")
+        _ask(f"Replay {counted(made.total, 'job')} in the {made.environment} ledger?")
     return made
 
 

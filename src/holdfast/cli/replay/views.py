@@ -19,6 +19,7 @@ from holdfast.cli.replay.spec_files import tree_of
 from holdfast.cli.text import Column
 from holdfast.core.records import Job
 from holdfast.core.selection import Selection
+from holdfast.core.spans import counted
 from holdfast.explain.values import JOB_FIELDS, job_value
 from holdfast.governance.replay.candidates import Candidates
 from holdfast.governance.replay.record import ReplayReport
@@ -60,7 +61,7 @@ def candidates_value(selection: Selection, found: Candidates, shown: int, progra
 
 def print_candidates(selection: Selection, found: Candidates, shown: int, program: Program) -> None:
     more = "; more jobs match beyond the limits of the selection" if found.more else ""
-    output.line(f"{jobs(found.total)} to replay ({selection.mode}, {selection.env}){more}")
+    output.line(f"{counted(found.total, 'job')} to replay ({selection.mode}, {selection.env}){more}")
     output.fields([("selection", selection.hash), ("candidates", found.hash)])
     _print_counts(program.queue.upper(), found.by_queue)
     _print_counts("ERROR", found.by_error)
@@ -85,7 +86,8 @@ def dry_run_value(made: DryRun, notes: Sequence[str], program: Program) -> Tree:
 
 def print_dry_run(made: DryRun, next_step: str, program: Program, notes: Sequence[str] = ()) -> None:
     """Print what a run would do, the verdict of every guard, and the next command."""
-    output.line(f"Dry run: {jobs(made.total)} in {batches(made.batches)} would be replayed; nothing was changed.")
+    what = f"{counted(made.total, 'job')} in {counted(made.batches, 'batch', 'batches')}"
+    output.line(f"Dry run: {what} would be replayed; nothing was changed.")
     output.fields(
         [
             ("selection", made.selection_hash),
@@ -141,7 +143,8 @@ def print_report(report: ReplayReport, program: Program) -> None:
     output.line(f"{report.run_id}  {report.state}{stopped}")
     if report.failure:
         output.line(output.clean(report.failure))
-    done = f"{report.replayed:,} of {jobs(report.total)} in {report.batches} of {batches(report.batches_planned)}"
+    planned = counted(report.batches_planned, "batch", "batches")
+    done = f"{report.replayed:,} of {counted(report.total, 'job')} in {report.batches} of {planned}"
     output.fields(
         [
             ("replayed", done),
@@ -197,14 +200,6 @@ def _print_counts(title: str, counts: Mapping[str, int], *, times: str = "JOBS")
         output.line("")
         rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         output.table([Column(title), Column(times, right=True)], [(name, f"{n:,}") for name, n in rows])
-
-
-def jobs(n: int) -> str:
-    return "1 job" if n == 1 else f"{n:,} jobs"
-
-
-def batches(n: int) -> str:
-    return "1 batch" if n == 1 else f"{n:,} batches"
 
 
 def _ids(job_ids: Sequence[int]) -> str:

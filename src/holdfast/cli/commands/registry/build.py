@@ -24,6 +24,7 @@ from holdfast.core.errors import AuthorityError, InputError
 from holdfast.core.governed import Grant
 from holdfast.core.json_input import loads
 from holdfast.core.manifest import Manifest, read_manifest
+from holdfast.core.spans import counted
 from holdfast.explain.times import duration
 from holdfast.explain.values import row_value
 
@@ -59,7 +60,7 @@ def draft(
     if out is not None:
         write_new(out, text)
         value = {"file": str(out), "manifest_hash": manifest.digest, "op_count": len(manifest.values)}
-        message = f"Wrote {out}: {_count(len(manifest.values))}, manifest {manifest.digest}."
+        message = f"Wrote {out}: {counted(len(manifest.values), 'value')}, manifest {manifest.digest}."
         return Answer(value, message)
     return Answer(manifest.text, text.rstrip("\n"))
 
@@ -146,7 +147,7 @@ def _built_value(built: "BuildResult") -> dict[str, Any]:
 def _print_built(built: "BuildResult", ask: str) -> None:
     report = built.report
     fields = {
-        "build": f"{built.collection}: {_count(built.op_count)}",
+        "build": f"{built.collection}: {counted(built.op_count, 'value')}",
         "manifest": built.manifest_hash,
         "plan": report.plan,
         "root": report.root,
@@ -171,10 +172,6 @@ def _print_built(built: "BuildResult", ask: str) -> None:
         output.table([Column("STEP"), Column("RESULT")], [(step.name, step.fate) for step in report.steps])
     if report.authority == Reject.MISSING:
         output.line(f"next: {ask} --rollback-plan TEXT --reason TEXT")
-
-
-def _count(n: int) -> str:
-    return "1 value" if n == 1 else f"{n:,} values"
 
 
 def load_manifest(path: Path) -> Manifest:
