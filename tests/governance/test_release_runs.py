@@ -19,6 +19,7 @@ from holdfast.core.errors import (
     ReplayGuardError,
 )
 from holdfast.core.selection import candidates_hash
+from holdfast.engine.world import World
 from holdfast.governance import releases, switches
 from holdfast.governance.grants import request
 from holdfast.governance.quarantine import QuarantineFilters
@@ -132,6 +133,20 @@ def test_a_kill_switch_refuses_a_release_and_stops_a_run(store: Store[Any]) -> N
     switches.lift(store, "replay", actor="ann", reason="it was mended", grant_id=grant_to_lift(store))
     assert run_release(store, grant, **ANN).released == 6
     assert releases_of(store, ids) == [1] * 6
+
+
+def test_a_release_that_is_interrupted_can_be_continued_at_once(store: Store[Any]) -> None:
+    ids = quarantined(store, "http_401", n=4)
+    grant = approved(store)
+
+    def press_ctrl_c(point: str) -> None:
+        if point == "after batch 1":
+            raise KeyboardInterrupt
+
+    stopped = run_release(store, grant, batch_size=2, world=World(reach=press_ctrl_c), **ANN)
+    assert (stopped.state, stopped.released, stopped.stop_reason) == ("stopped", 2, "STOPPED_BY_OPERATOR")
+    assert run_release(store, grant, **ANN).released == 4
+    assert releases_of(store, ids) == [1] * 4
 
 
 def grant_to_lift(store: Store[Any]) -> int:
