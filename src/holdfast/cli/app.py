@@ -80,7 +80,7 @@ COMMANDS = {
         "Operate", "commands.prove:prove", "Check the journal of a ledger, or of files, against the model."
     ),
     "repair": Command("Operate", "commands.repair:repair", "Plan the repair of a broken ledger, and apply the plan."),
-    "environment": Command("Govern", "commands.environment:environment", "Raise the environment of a ledger."),
+    "environment": Command("Govern", "commands.init:environment", "Raise the environment of a ledger."),
     "grant": Command("Govern", "commands.grant:grant", "Request, approve, revoke and list grants."),
     "procedure": Command(
         "Govern", "commands.procedure:procedure", "Run a procedure: all of its steps are done, or all are undone."

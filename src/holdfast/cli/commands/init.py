@@ -1,4 +1,4 @@
-"""`holdfast init`: creates a ledger.
+"""`holdfast init` and `environment`: create a ledger, and raise its environment.
 
 Invariants: `init` never changes an existing ledger; a new SQLite file appears only when it is complete, also when two
 processes create it at the same time.
@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.declare import option
+from holdfast.cli.declare import argument, option
+from holdfast.cli.options import RequiredReason, actor
 from holdfast.core.errors import FileThereError, NotALedgerError, RefusedError
 from holdfast.store import Store, connect
 from holdfast.store import migrations as schema_steps
@@ -77,3 +78,23 @@ def _create(location: Location, environment: str, *, governed: bool) -> tuple[bo
     except FileThereError:
         return False, location.open()
     return True, location.open()
+
+
+@command(Location.open)
+def environment(
+    store: Store[Any],
+    *,
+    to: Annotated[Environment, argument(metavar="ENV", help="New environment: stage or prod.")],
+    reason: RequiredReason,
+) -> Answer:
+    """Raise the environment of a ledger.
+
+    From dev to stage or prod, or from stage to prod.
+
+    It is never lowered, and not raised while a grant is active. The journal has who raised it and why.
+    """
+    from holdfast.governance.environment import raise_environment  # noqa: PLC0415 - `init` needs none of it
+
+    before = raise_environment(store, to.value, actor=actor(), reason=reason)
+    text = f"The ledger is {to.value}." if before == to.value else f"The ledger was {before}; it is {to.value} now."
+    return Answer({"before": before, "environment": to.value}, text)

@@ -16,11 +16,11 @@ import msgspec
 
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.declare import option
-from holdfast.cli.nodd.ends import Ends
-from holdfast.cli.nodd.ends import words as counts_in_words
 from holdfast.cli.nodd.options import CATALOG, Endpoint, Own, Region, TelemetryTarget
 from holdfast.cli.nodd.processes import run_processes
 from holdfast.core.errors import InputError
+from holdfast.core.machines import JOB, JobState
+from holdfast.engine.events import Bus, Transition
 from holdfast.engine.ledger import Ledger
 from holdfast.nodd import catalog as catalogue
 from holdfast.nodd.catalog_targets import target_of
@@ -39,6 +39,21 @@ if TYPE_CHECKING:
     from holdfast.telemetry.reporter import LedgerReporter
 
 POLLER_JOIN_S = 30
+_ENDS = {
+    "succeed": "succeeded",
+    "fail": "failed",
+    "retry": "retried",
+    "quarantine": "quarantined",
+    "cancel": "cancelled",
+    "give_back": "given_back",
+    "expire": "expired",
+}
+_WORDS = {
+    "retried": "failed, to be retried",
+    "given_back": "given back",
+    "expired": "expired",
+    "unknown": "with unknown end",
+}
 
 
 @command(Location.unopened)
@@ -174,8 +189,8 @@ def _until_idle(settings: RunSettings, processes: int) -> Answer:
         counts = run_processes(settings.work_until_idle, processes)
         ended = {end: sum(count[end] for count in counts) for end in (counts[0] if counts else ())}
     done = sum(ended.values())
-    text = f"Messages: {counts_in_words(fates) or 'none'}. Executions: {done}"
-    text += f" ({counts_in_words(ended)})." if done else "."
+    text = f"Messages: {_in_words(fates) or 'none'}. Executions: {done}"
+    text += f" ({_in_words(ended)})." if done else "."
     return Answer({"fates": fates, "executions": done, "ended": ended}, text)
 
 
@@ -228,3 +243,41 @@ def _work(ledger: Ledger, concurrency: int, datasets: Datasets) -> None:
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: worker.stop())
     worker.run()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How attempts ended
+
+
+class Ends:
+    """Counts how the attempts that this process claimed end, from the events of a ledger.
+
+    The counts add up to the number of attempts: one whose end was not received counts as unknown.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._held: set[tuple[int | None, int | None]] = set()
+        self._counts: Counter[str] = Counter()
+        self._subscription = bus.subscribe(self._count, Transition)
+
+    def _count(self, transition: Transition) -> None:
+        if transition.machine != JOB.name:
+            return
+        attempt = (transition.job_id, transition.attempt)
+        if transition.event == "claim":
+            self._held.add(attempt)
+        elif transition.source == JobState.RUNNING and attempt in self._held:
+            self._held.remove(attempt)
+            self._counts[_ENDS[transition.event]] += 1
+
+    def counted(self, attempts: int) -> dict[str, int]:
+        """Stop counting, and return the number of attempts per end."""
+        self._subscription.flush()
+        self._subscription.close()
+        found = {end: self._counts[end] for end in _ENDS.values()}
+        return {**found, "unknown": max(0, attempts - sum(found.values()))}
+
+
+def _in_words(counts: dict[str, int]) -> str:
+    """Return the counts as text, without zeros."""
+    return ", ".join(f"{n} {_WORDS.get(end, end)}" for end, n in counts.items() if n)
