@@ -7,6 +7,7 @@ before anything is opened.
 import os
 import pwd
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Annotated, Any
 
 import click
@@ -50,9 +51,7 @@ def named_by(flag: str, ctx: click.Context, param: click.Parameter, value: str |
     return value
 
 
-def db_named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return the value of --db, and remember it for printed commands."""
-    return named_by("--db", ctx, param, value)
+db_named = partial(named_by, "--db")
 
 
 def _schema_named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

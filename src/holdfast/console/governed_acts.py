@@ -17,13 +17,13 @@ import msgspec
 from holdfast.console.acts import reason_given, seen_job
 from holdfast.console.context import Visit
 from holdfast.console.security.callers import CallerKind
-from holdfast.core.authority import CLAIMED, CONSOLE, TTL, Act, Wanted, approval_text
+from holdfast.core.authority import CLAIMED, CONSOLE, TTL, Act, Wanted
 from holdfast.core.environments import PROD
 from holdfast.core.errors import ApprovalError, GovernanceError, InputError
 from holdfast.core.governed import Grant
 from holdfast.core.selection import Selection
 from holdfast.governance import grants, release_runs, releases
-from holdfast.governance.approval import Identity, existing_grant
+from holdfast.governance.approval import Identity, existing_grant, text_to_approve
 from holdfast.governance.quarantine import QuarantineFilters
 from holdfast.governance.release_runs import ReleaseRequest
 from holdfast.governance.releases import BulkRelease, ReleaseResult
@@ -239,7 +239,7 @@ def approve_grant(here: Visit, grant_id: int, *, reason: str, password: str, add
         raise ApprovalError("A token cannot approve a grant.", code="approver_not_authenticated")
     with here.store.reading() as reading:
         grant = existing_grant(reading, grant_id)
-        text = approval_text(grant, reading.settings.read()["ledger_id"])
+        text = text_to_approve(reading, grant)
         registered = here.actor in reading.grants.approvers()
     if here.caller.kind is CallerKind.OPEN:
         return grants.approve(here.store, grant_id, Identity(name=here.actor, method=CLAIMED), reason=why)

@@ -308,8 +308,13 @@ def _equal_text(one: str | None, other: str | None) -> bool:
 
 def recorded_via(grant: Grant) -> dict[str, Any]:
     """Return what a grant stores about its approval; nothing if that is not a JSON object."""
+    return via_of(grant.approved_via)
+
+
+def via_of(text: str | None) -> dict[str, Any]:
+    """Return how a person was identified, from the text that a grant stores; nothing if it is not a JSON object."""
     try:
-        found = msgspec.json.decode(grant.approved_via or "{}")
+        found = msgspec.json.decode(text or "{}")
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

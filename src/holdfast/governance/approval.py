@@ -35,6 +35,7 @@ from holdfast.core.authority import (
     recorded_via,
     registration_doubt,
     require_words,
+    via_of,
 )
 from holdfast.core.digest import Json, canonical, sha256
 from holdfast.core.environments import DEV, PROD, STAGE
@@ -113,7 +114,7 @@ def _require_role(reading: Reading, grant: Grant, approver: Identity, environmen
         raise ApprovalError(
             f"This session has the database role {role}, not {approver.name}.", code="approver_not_authenticated"
         )
-    if environment != DEV and role == _decoded(grant.requested_via).get("role"):
+    if environment != DEV and role == via_of(grant.requested_via).get("role"):
         raise ApprovalError(
             f"Grant {grant.grant_id} was requested by the database role {role}: another role must approve it.",
             code="self_approval",
@@ -122,7 +123,7 @@ def _require_role(reading: Reading, grant: Grant, approver: Identity, environmen
 
 def _require_signature(reading: Reading, grant: Grant, name: str, signature: object) -> None:
     approver = active_approver(reading, name)
-    text = approval_text(grant, reading.settings.read()["ledger_id"])
+    text = text_to_approve(reading, grant)
     if not isinstance(signature, str) or not verified(text, signature, approver.public_key):
         raise ApprovalError(
             f"The signature on grant {grant.grant_id} is not valid for the key of {name}.",
@@ -169,7 +170,7 @@ def _unproven(reading: Reading, approver: Approver) -> tuple[Doubt, str] | None:
     if by is not None and (by.grant_id or 0) > grant.grant_id:
         return None  # registered again later, with another key: the key that signed is not stored any more
     signature = via.get("signature")
-    text = approval_text(grant, reading.settings.read()["ledger_id"])
+    text = text_to_approve(reading, grant)
     if by is None or not isinstance(signature, str) or not verified(text, signature, by.public_key):
         unsigned = f"the registration of {approver.name} was not signed by {grant.approved_by}"
         return Doubt.APPROVER_UNPROVEN, unsigned
@@ -201,7 +202,9 @@ def _doubt(reading: Reading, grant: Grant, method: object) -> tuple[Doubt, str] 
         return Doubt.SELF_APPROVED, "only its requester approved it"
     if method not in (CLAIMED, *AUTHENTIC):
         return Doubt.NO_METHOD, "it does not record how the approver was identified"
-    if method == ROLE and (reading.grants.session_role() is None or grant.approved_by == _role_of(grant)):
+    if method == ROLE and (
+        reading.grants.session_role() is None or grant.approved_by == via_of(grant.requested_via).get("role")
+    ):
         same = "the database role of the approver is that of the requester, or the database has no roles"
         return Doubt.ROLE_NOT_APART, same
     if environment == PROD and method not in AUTHENTIC:
@@ -226,6 +229,11 @@ def existing_grant(reading: Reading, grant_id: int) -> Grant:
     return grant
 
 
+def text_to_approve(reading: Reading, grant: Grant) -> bytes:
+    """Return the exact words that an approval of a grant signs."""
+    return approval_text(grant, reading.settings.read()["ledger_id"])
+
+
 def approval_method(grant: Grant) -> str | None:
     """Return how the approver of a grant was identified, as recorded; None if the grant is not approved."""
     method = recorded_via(grant).get("method")
@@ -236,18 +244,6 @@ def requested_via(reading: Reading) -> str | None:
     """Return how the database identifies the requester, as a grant stores it; None if it does not."""
     role = reading.grants.session_role()
     return None if role is None else canonical({"role": role})
-
-
-def _role_of(grant: Grant) -> object:
-    return _decoded(grant.requested_via).get("role")
-
-
-def _decoded(via: str | None) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(via or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from holdfast.engine.worker.execution import Execution
 from holdfast.governance.approval import environment_of
 from holdfast.governance.replay.events import ReplayBatch, ReplayRefused
 from holdfast.nodd.admission import Admitted
-from holdfast.nodd.metrics import NO_DATASET, Sink, Span
+from holdfast.nodd.metrics import NO_DATASET, Sink
 from holdfast.nodd.queues import Queue, Received
 from holdfast.nodd.replays import replay_of
 from holdfast.nodd.statements import run_statement
@@ -233,7 +233,9 @@ class TelemetryReporter:
         }
         with self._sink.span(INGEST_SPAN, attributes) as span:
             with self._lock:
-                self._open[run.job.job_id, run.attempt] = _opened(unit, span, hot=not backfill)
+                self._open[run.job.job_id, run.attempt] = _Open(
+                    unit=unit, trace_id=span.trace_id, span_id=span.span_id, hot=not backfill
+                )
                 if len(self._open) > OPEN_MAX:
                     self._open.popitem(last=False)
             yield
@@ -329,10 +331,6 @@ class TelemetryReporter:
             "nodd.replay_original_run": found.original_run,
         }
         return {name: value for name, value in attributes.items() if value is not None}
-
-
-def _opened(unit: Unit, span: Span, *, hot: bool) -> _Open:
-    return _Open(unit=unit, trace_id=span.trace_id, span_id=span.span_id, hot=hot)
 
 
 def _wal_id(job: Job) -> str:

@@ -132,7 +132,7 @@ REGISTRY = (
     plain(
         "governance.real_run_dispatched",
         "The dispatcher validates a real run.",
-        Patch(DISPATCH, "_require_mode", "if mode == Mode.REAL_RUN:", "if False:"),
+        Patch(DISPATCH, "_require_validating", "if mode == Mode.REAL_RUN:", "if False:"),
         f"{DISPATCHED}::test_dispatch_refuses_every_real_run",
     ),
     plain(

@@ -59,7 +59,7 @@ def check_steps(
     `on_found` is called after each step that found violations, with those that the report will have.
     """
     walker = Walker(store.reading, KINDS, limit=limit, batch=batch, on_progress=on_progress)
-    invariants = _chosen(only, cheap=cheap)
+    invariants = [one for one in chosen(INVARIANTS, only) if one.cheap or not cheap]
     with store.reading():  # a database that cannot be opened is an error, not a violation
         pass
     reported = 0
@@ -85,10 +85,6 @@ def check_jobs(reading: Reading, job_ids: Iterable[int]) -> list[Violation]:
     context = ledger_check.context(reading)
     ledger_check.judge_jobs(context, context.evidence.cases_of(job_ids))
     return walker.violations
-
-
-def _chosen(only: Collection[str] | None, *, cheap: bool) -> list[LedgerInvariant]:
-    return [invariant for invariant in chosen(INVARIANTS, only) if invariant.cheap or not cheap]
 
 
 class LedgerCheck:

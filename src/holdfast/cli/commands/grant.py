@@ -18,7 +18,7 @@ from holdfast.cli.commands.approvers import approvers
 from holdfast.cli.declare import argument, option
 from holdfast.cli.options import ID_MAX, REASON_HELP, As, ReasonWord, actor, word
 from holdfast.cli.text import Column
-from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, act_named, approval_text, effective_state, scope_of
+from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, act_named, effective_state, scope_of
 from holdfast.core.environments import DEV
 from holdfast.core.errors import ApprovalError, InputError
 from holdfast.core.governed import Grant
@@ -27,7 +27,7 @@ from holdfast.core.machines import GRANT, GrantState
 from holdfast.explain.times import duration
 from holdfast.explain.values import row_value
 from holdfast.governance import grants
-from holdfast.governance.approval import Identity, environment_of, existing_grant
+from holdfast.governance.approval import Identity, environment_of, existing_grant, text_to_approve
 from holdfast.governance.granted import Granted, grant_value, granted
 from holdfast.store import Store
 
@@ -150,9 +150,7 @@ def _identity(
                 )
             return Identity(name=name or found, method=ROLE)
         if key is not None:
-            made = keys.signature_of(
-                approval_text(existing_grant(reading, grant_id), reading.settings.read()["ledger_id"]), key
-            )
+            made = keys.signature_of(text_to_approve(reading, existing_grant(reading, grant_id)), key)
             public = _public_key(key)
             owner = next((a.name for a in reading.grants.approvers().values() if a.public_key == public), None)
             if name is None and owner is None:
@@ -181,7 +179,7 @@ def sign(
 ) -> Answer:
     """Sign a draft grant and print the signature, for `holdfast grant approve --signature`."""
     with store.reading() as reading:
-        text = approval_text(existing_grant(reading, grant_id), reading.settings.read()["ledger_id"])
+        text = text_to_approve(reading, existing_grant(reading, grant_id))
     value = {"grant_id": grant_id, "signature": keys.signature_of(text, key), "public_key": _public_key(key)}
     return Answer(value, str(value["signature"]))
 
@@ -249,7 +247,8 @@ def _print_list(found: list[Grant], now: datetime, limit: int) -> None:
 def show(store: Store[Any], *, grant_id: ID) -> Answer:
     """Show one grant: what it permits, who approved it, and its history."""
     with store.reading() as reading:
-        found, ledger_id = existing_grant(reading, grant_id), reading.settings.read()["ledger_id"]
+        found = existing_grant(reading, grant_id)
+        text = text_to_approve(reading, found).decode()
         journal = reading.journal.of(grant_id, GRANT.name)
         about = granted(reading, found)
     now = store.now()
@@ -259,7 +258,7 @@ def show(store: Store[Any], *, grant_id: ID) -> Answer:
         "jobs": len(about.job_ids) or None,
         "next": (about.command or None) if effective_state(found, now) == GrantState.ACTIVE else None,
         "journal": [row_value(row) for row in journal],
-        "approval_text": approval_text(found, ledger_id).decode(),
+        "approval_text": text,
     }
     return Answer(value, lambda: _print_grant(found, about, journal, now))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any, ClassVar
 
 import click
@@ -51,8 +51,7 @@ _WAL_ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PROD = re.compile(r"(?:^|[^a-z0-9])(?:prod|production|prd)(?:[^a-z0-9]|$)")
 
 
-def _env_named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    return named_by("--env", ctx, param, value)
+env_named = partial(named_by, "--env")
 
 
 class NoddOverlay(OverlayDocument, frozen=True, forbid_unknown_fields=True, rename={"api_version": "apiVersion"}):
@@ -130,7 +129,13 @@ class NoddFlags(GlobalFlags):
     ] = None
     env: Annotated[
         str | None,
-        flag("--env", "dev, stage or prod; default KFM_ENV.", metavar="NAME", panel=GLOBAL, callback=_env_named),
+        flag(
+            "--env",
+            "dev, stage or prod; default KFM_ENV.",
+            metavar="NAME",
+            panel=GLOBAL,
+            callback=env_named,
+        ),
     ] = None
     primary_queue: Annotated[
         str | None,

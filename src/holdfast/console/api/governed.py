@@ -23,7 +23,7 @@ from holdfast.console.api.governed_types import (
     RunAnswer,
 )
 from holdfast.console.api.routes import Cursor, IdPath, Limit, NamePath, WordQuery, acts, before, next_cursor, reads
-from holdfast.console.api.types import ReasonBody, answer_of
+from holdfast.console.api.types import JournalAnswer, ReasonBody, answer_of
 from holdfast.console.governed_acts import GrantRequest
 from holdfast.console.injected import Here
 from holdfast.console.security.callers import Permission
@@ -31,7 +31,7 @@ from holdfast.console.selections import ReplaySelectionBody
 from holdfast.console.views.links import name_of
 from holdfast.core.authority import act_named
 from holdfast.core.machines import GRANT, GrantState
-from holdfast.governance.approval import existing_grant
+from holdfast.governance.approval import existing_grant, text_to_approve
 from holdfast.governance.replay import replay
 from holdfast.governance.replay.replay import DryRun
 
@@ -111,8 +111,9 @@ class Grants(Controller):
         here.caller.require_unlimited()
         with here.store.reading() as reading:
             grant, journal = existing_grant(reading, grant_id), reading.journal.of(grant_id, GRANT.name)
-            ledger_id = reading.settings.read()["ledger_id"]
-        return GrantDetails.of(grant, journal, ledger_id, here.store.now())
+            text = text_to_approve(reading, grant).decode()
+        rows = answer_of(journal, list[JournalAnswer])
+        return GrantDetails(grant=GrantAnswer.of(grant, here.store.now()), approval_text=text, journal=rows)
 
     @acts("/{grant_id:int}/revoke", Permission.REVOKE, summary="Revoke a grant")
     def revoke(self, here: Here, grant_id: IdPath, data: JSONBody[ReasonBody]) -> GrantAnswer:

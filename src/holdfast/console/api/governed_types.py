@@ -14,9 +14,7 @@ from msgspec import Meta
 from holdfast.console.acts import Word
 from holdfast.console.api.types import Id, JournalAnswer, Text, answer_of
 from holdfast.console.selections import ReplaySelectionBody
-from holdfast.core.authority import approval_text
 from holdfast.core.governed import Grant
-from holdfast.core.journal import JournalRow
 from holdfast.governance.granted import grant_value
 from holdfast.store.requests import INTEGER_MAX
 
@@ -85,11 +83,6 @@ class GrantDetails(msgspec.Struct, frozen=True, kw_only=True):
     grant: GrantAnswer
     approval_text: str
     journal: list[JournalAnswer]
-
-    @classmethod
-    def of(cls, grant: Grant, journal: list[JournalRow], ledger_id: str, now: datetime) -> GrantDetails:
-        rows, text = answer_of(journal, list[JournalAnswer]), approval_text(grant, ledger_id).decode()
-        return cls(grant=GrantAnswer.of(grant, now), approval_text=text, journal=rows)
 
 
 class GuardAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,13 +21,14 @@ from holdfast.core.authority import require_words
 from holdfast.core.digest import Json
 from holdfast.core.errors import RegistryError, SpecInvalidError
 from holdfast.core.manifest import read_manifest
-from holdfast.core.vocabulary import RegistryCode, refusal
+from holdfast.core.vocabulary import RegistryCode
 from holdfast.governance.acts import stored_text
+from holdfast.governance.registry.preflight import require_mode
 from holdfast.governance.runs.steps import Mode
 
 if TYPE_CHECKING:
     from holdfast.store import Store
-    from holdfast.store.transaction import Reading, Transaction
+    from holdfast.store.transaction import Transaction
 
 NAMESPACE = "DRYRUN-NS:"
 OBSERVATION = "observation"
@@ -100,10 +101,10 @@ def dispatch(
     passed: list[str] = []
     blocker: str | None = None
     with store.reading() as reading:
-        governed = _is_governed(reading)
+        governed = reading.governed
     if governed:
         passed.append("runtime_gate")
-        _require_mode(mode)
+        _require_validating(mode)
         passed.append("mode")
         require_words(correlation_id=correlation_id, actor=actor, idempotency_root=idempotency_root or "-")
         passed.append("correlation")
@@ -133,11 +134,7 @@ def dispatch(
         return msgspec.structs.replace(summary, observation=_observed(transaction, summary, actor))
 
 
-def _is_governed(reading: Reading) -> bool:
-    return reading.settings.read()["governed"] == "yes"
-
-
-def _require_mode(mode: str) -> None:
+def _require_validating(mode: str) -> None:
     if mode == Mode.REAL_RUN:
         raise RegistryError(
             "The dispatcher validates and observes; it does not carry out a REAL_RUN.",
@@ -145,8 +142,7 @@ def _require_mode(mode: str) -> None:
             next_step="Build with --mode REAL_RUN under a grant: `holdfast registry build --help`.",
             context={"field": "mode"},
         )
-    if mode not in set(Mode):
-        raise refusal(RegistryCode.BAD_MODE, f"Unknown mode {mode!r}.", field="mode")
+    require_mode(mode)
 
 
 def _checks(contract: Contract | None, mode: str, root: str, fixture: Json) -> Iterator[tuple[str, Blocker | None]]:
