@@ -15,7 +15,8 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from holdfast.core.errors import ExtraMissingError, InputError, SpecInvalidError
+from holdfast.core.errors import InputError, SpecInvalidError
+from holdfast.core.feature_errors import extra
 from holdfast.store.files import new_file
 
 Tree = dict[str, Any]
@@ -216,10 +217,6 @@ def _represented(dumper: Any, text: str) -> Any:
 
 
 def _yaml() -> Any:
-    try:
+    with extra("yaml"):
         import yaml  # noqa: PLC0415 - an extra, and JSON needs none of it
-    except ImportError:
-        raise ExtraMissingError(
-            "YAML needs the package PyYAML", next_step="Run `pip install 'holdfast[yaml]'`, or use JSON."
-        ) from None
     return yaml

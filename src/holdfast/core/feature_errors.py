@@ -3,7 +3,8 @@
 Invariants: as those of `core.errors`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from holdfast.core.errors import HoldfastError, InputError, RefusedError, StoreError
 
@@ -104,6 +105,19 @@ class ExtraMissingError(InputError):
 
     code = "extra_missing"
     next_step = "Install the extra: pip install 'holdfast[all]'."
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Raise ExtraMissingError if an import inside the block fails: the extra `name` installs what it needs."""
+    try:
+        yield
+    except ImportError as error:
+        raise ExtraMissingError(
+            f"This needs the package {error.name}, which is not installed.",
+            next_step=f"Install it: pip install 'holdfast[{name}]'",
+            context={"extra": name, "package": error.name},
+        ) from None
 
 
 class RecordNotFoundError(HoldfastError, KeyError):

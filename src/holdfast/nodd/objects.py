@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from holdfast.core.errors import ExtraMissingError, InputError
+from holdfast.core.errors import InputError
+from holdfast.core.feature_errors import extra
 from holdfast.nodd.queues import aws_client
 
 if TYPE_CHECKING:
@@ -145,12 +146,8 @@ class S3Source:
 
 def s3_store(bucket: str, *, endpoint: str | None, region: str, signed: bool = False) -> S3Store:
     """Return the store of a bucket, which keeps its connections open; raise ExtraMissingError without obstore."""
-    try:
+    with extra("nodd"):
         from obstore.store import S3Store  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise ExtraMissingError(
-            "the dependencies of nodd are not installed", next_step="Install them: pip install 'holdfast[nodd]'"
-        ) from None
     where: dict[str, Any] = {"virtual_hosted_style_request": endpoint is None}
     if endpoint is not None:
         where["endpoint"] = endpoint

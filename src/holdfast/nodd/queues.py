@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import ExtraMissingError, InputError, StoreUnavailableError
+from holdfast.core.errors import InputError, StoreUnavailableError
+from holdfast.core.feature_errors import extra
 from holdfast.engine.error_texts import error_message
 
 BATCH = 10
@@ -142,15 +143,11 @@ def aws_client(
     service: str, endpoint: str | None, region: str, config: Mapping[str, Any], *, signed: bool = True
 ) -> Any:
     """Return a client of an AWS service; raise InputError for wrong settings, ExtraMissingError without botocore."""
-    try:
+    with extra("nodd"):
         from botocore import UNSIGNED  # noqa: PLC0415 - an extra
         from botocore.config import Config  # noqa: PLC0415 - an extra
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - an extra
         from botocore.session import Session  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise ExtraMissingError(
-            "the dependencies of nodd are not installed", next_step="Install them: pip install 'holdfast[nodd]'"
-        ) from None
     how = Config(**config) if signed else Config(**config, signature_version=UNSIGNED)
     try:
         # A new session, because one that is kept caches the first environment that it saw.

@@ -20,7 +20,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import msgspec
 
-from holdfast.core.errors import ExtraMissingError, InputError, StoreUnavailableError
+from holdfast.core.errors import InputError, StoreUnavailableError
+from holdfast.core.feature_errors import extra
 from holdfast.core.json_input import loads
 from holdfast.nodd.notices import BODY_BYTES_MAX
 
@@ -198,10 +199,5 @@ def _parsed(data: bytes) -> Any:
 
 
 def _require_extra() -> None:
-    try:
+    with extra("nodd,signing"):
         import cryptography  # noqa: F401, PLC0415 - an extra
-    except ImportError:
-        raise ExtraMissingError(
-            "verifying signatures needs the package cryptography",
-            next_step="Install it: pip install 'holdfast[nodd,signing]'",
-        ) from None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.errors import ExtraMissingError
+from holdfast.core.feature_errors import extra
 from holdfast.nodd.stac import EXTENSIONS, STAC_VERSION
 
 if TYPE_CHECKING:
@@ -49,10 +49,8 @@ def _problem(error: ValidationError) -> str:
 @cache
 def schemas() -> dict[str, Any]:
     """Return the schemas of STAC and GeoJSON by their URLs."""
-    try:
+    with extra("nodd"):
         root = files("pystac.validation.jsonschemas")
-    except ModuleNotFoundError:
-        raise _missing() from None
     found: dict[str, Any] = {}
     for directory in (root / "geojson", root / "stac-spec" / f"v{STAC_VERSION}"):
         for entry in directory.iterdir():
@@ -79,22 +77,9 @@ def extension_schemas() -> dict[str, Any]:
 @cache
 def _validator(kind: str, extensions: tuple[str, ...] = ()) -> Validator:
     """Return one validator of STAC and extensions together: each validator converts the whole item."""
-    rs = _validators()
+    with extra("nodd"):
+        import jsonschema_rs as rs  # noqa: PLC0415 - an extra
     registry = rs.Registry(list(schemas().items()), draft=rs.Draft7)
     schema = {"allOf": [{"$ref": core_url(kind)}, *(extension_schemas()[name] for name in extensions)]}
     made: Validator = rs.Draft7Validator(schema, registry=registry, validate_formats=True)
     return made
-
-
-def _validators() -> Any:
-    try:
-        import jsonschema_rs  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise _missing() from None
-    return jsonschema_rs
-
-
-def _missing() -> ExtraMissingError:
-    return ExtraMissingError(
-        "the dependencies of nodd are not installed", next_step="Install them: pip install 'holdfast[nodd]'"
-    )

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from holdfast.core.errors import ExtraMissingError, HoldfastError, InputError, invariant
+from holdfast.core.errors import HoldfastError, InputError, invariant
+from holdfast.core.feature_errors import extra
 from holdfast.core.instruments import InstrumentKind
 from holdfast.engine.ledger import Ledger
 from holdfast.telemetry.metrics import EVENTS, PREFIX
@@ -27,13 +28,8 @@ class ScrapeSink:
     """Keeps the counters and histograms of one process until Prometheus reads them."""
 
     def __init__(self) -> None:
-        try:
+        with extra("telemetry"):
             import prometheus_client  # noqa: PLC0415 - an extra
-        except ImportError:
-            raise ExtraMissingError(
-                "The package prometheus-client is not installed",
-                next_step="Install it with: pip install 'holdfast[telemetry]'",
-            ) from None
         self._registry = prometheus_client.CollectorRegistry()
         self._text = prometheus_client.generate_latest
         self._metrics: dict[str, Any] = {}

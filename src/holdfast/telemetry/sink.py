@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import ExtraMissingError, invariant
+from holdfast.core.errors import invariant
+from holdfast.core.feature_errors import ExtraMissingError, extra
 from holdfast.core.instruments import Instrument, InstrumentKind
 from holdfast.engine.worker.signals import Cancel, Snooze
 from holdfast.nodd import metrics as nodd
@@ -123,16 +124,11 @@ def start(target: Target, service: str = NAME) -> Telemetry | None:
     """
     if target is Target.OFF:
         return None
-    try:
+    with extra("telemetry"):
         metrics, metrics_export, trace, trace_export, resources = (
             importlib.import_module(f"opentelemetry.sdk.{name}")
             for name in ("metrics", "metrics.export", "trace", "trace.export", "resources")
         )
-    except ImportError:
-        raise ExtraMissingError(
-            "The packages for telemetry are not installed",
-            next_step="Install them with: pip install 'holdfast[telemetry]'",
-        ) from None
     if target is Target.CONSOLE:
         # Standard output is for the answer of the command.
         measured: Any = metrics_export.ConsoleMetricExporter(out=sys.stderr)

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.core.errors import ExtraMissingError, InputError, KeyInvalidError
+from holdfast.core.errors import InputError, KeyInvalidError
+from holdfast.core.feature_errors import extra
 from holdfast.store.files import new_file
 
 if TYPE_CHECKING:
@@ -105,12 +106,8 @@ def read_small(path: Path, refusal: type[InputError], bytes_max: int = SMALL_BYT
 
 
 def _ed25519() -> Any:
-    try:
+    with extra("signing"):
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise ExtraMissingError(
-            "the extra `signing` is not installed", next_step="Install it: pip install 'holdfast[signing]'"
-        ) from None
     return ed25519
 
 

@@ -23,7 +23,8 @@ from holdfast.console.security.database import ConsoleDatabase
 from holdfast.console.security.passwords import LENGTH_MAX
 from holdfast.console.security.tokens import TOKEN_ROLES, Tokens
 from holdfast.console.settings import ACCOUNTS_FILE, PORT, ConsoleSettings, is_loopback, local_origins
-from holdfast.core.errors import ExtraMissingError, FileThereError, InputError
+from holdfast.core.errors import FileThereError, InputError
+from holdfast.core.feature_errors import extra
 from holdfast.explain.times import duration
 from holdfast.explain.values import row_value
 
@@ -119,16 +120,10 @@ def serve(
 
 
 def _application() -> tuple[Any, Any, Any]:
-    try:
+    with extra("console"):
         from holdfast.console.app import create_app  # noqa: PLC0415 - an extra
         from holdfast.console.server import listening  # noqa: PLC0415 - the same
         from holdfast.console.server import serve as run  # noqa: PLC0415 - the same
-    except ModuleNotFoundError as error:
-        raise ExtraMissingError(
-            f"The console needs a package that is not installed: {error.name}.",
-            next_step="Install it with: pip install 'holdfast[console]'",
-            context={"package": error.name},
-        ) from None
     return create_app, listening, run
 
 

@@ -18,7 +18,8 @@ import msgspec
 from holdfast.console.security import passwords
 from holdfast.console.security.callers import Role
 from holdfast.console.security.database import ConsoleDatabase, now
-from holdfast.core.errors import ExtraMissingError, InputError, RecordNotFoundError
+from holdfast.core.errors import InputError, RecordNotFoundError
+from holdfast.core.feature_errors import extra
 from holdfast.core.records import time_from, time_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -174,14 +175,9 @@ def _no_key(name: str) -> InputError:
 
 def _new_key(password: str) -> tuple[str | None, str | None]:
     """Return a new private key, sealed with a password, and its public key in hexadecimal digits."""
-    try:
+    with extra("signing"):
         from cryptography.hazmat.primitives import serialization as s  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - the same
-    except ImportError:
-        raise ExtraMissingError(
-            "The package that signs approvals is not installed.",
-            next_step="Install it with: pip install 'holdfast[signing]'",
-        ) from None
     key = Ed25519PrivateKey.generate()
     sealed = key.private_bytes(
         s.Encoding.PEM, s.PrivateFormat.PKCS8, s.BestAvailableEncryption(password.encode() or b"-")
