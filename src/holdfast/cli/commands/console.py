@@ -23,10 +23,11 @@ from holdfast.console.security.database import ConsoleDatabase
 from holdfast.console.security.passwords import LENGTH_MAX
 from holdfast.console.security.tokens import TOKEN_ROLES, Tokens
 from holdfast.console.settings import ACCOUNTS_FILE, PORT, ConsoleSettings, is_loopback, local_origins
-from holdfast.core.errors import FileThereError, InputError
+from holdfast.core.errors import InputError
 from holdfast.core.feature_errors import extra
 from holdfast.explain.times import duration
 from holdfast.explain.values import row_value
+from holdfast.store.files import new_file
 
 console = group("Serve the console and the HTTP API; manage accounts.", "console")
 users = group("Add, list and disable accounts; set passwords; export keys.", "console")
@@ -199,13 +200,8 @@ def key(
 ) -> Answer:
     """Write the public key of an approver to a file, to register it in a prod ledger."""
     pem = Accounts(ConsoleDatabase(accounts)).public_key_pem(name)
-    try:
-        with out.open("xb") as file:
-            file.write(pem)
-    except FileExistsError:
-        raise FileThereError(f"{out} already exists.", context={"path": str(out)}) from None
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror}.", context={"path": str(out)}) from None
+    with new_file(out) as file:
+        file.write(pem)
     step = f"holdfast grant approvers add console:{name} --public-key {shlex.quote(str(out))} --reason TEXT"
     first = "Add --bootstrap for the first approver of a ledger."
     return Answer({"name": name, "path": str(out), "next": step}, f"Wrote {out}. Register it: {step}\n{first}")
