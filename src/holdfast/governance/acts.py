@@ -7,7 +7,7 @@ use of its grant with it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -15,6 +15,9 @@ from holdfast.core.authority import TEXT_BYTES_MAX, require_words
 from holdfast.core.digest import canonical
 from holdfast.core.errors import RefusedByDatabaseError, StateTransitionRaceError
 from holdfast.core.redaction import redacted
+
+if TYPE_CHECKING:
+    from holdfast.store import Store, Transaction
 
 RACES_MAX = 5
 
@@ -32,6 +35,16 @@ def actor_and_reason(actor: str, reason: str) -> tuple[str, str]:
 def stored_text(value: object) -> str:
     """Return a struct, or plain data, as canonical JSON."""
     return canonical(msgspec.json.decode(msgspec.json.encode(value)))
+
+
+def retried(store: Store[Any], act: Callable[[Transaction], T]) -> T:
+    """Perform an act in a transaction of its own, and repeat it as `retry_races` does."""
+
+    def once() -> T:
+        with store.transaction() as transaction:
+            return act(transaction)
+
+    return retry_races(once)
 
 
 def retry_races(once: Callable[[], T]) -> T:

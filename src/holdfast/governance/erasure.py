@@ -16,7 +16,7 @@ from holdfast.core.authority import Act
 from holdfast.core.errors import InvalidStateTransitionError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
-from holdfast.governance.acts import actor_and_reason, retry_races
+from holdfast.governance.acts import actor_and_reason, retried
 from holdfast.governance.approval import wanted_here
 from holdfast.governance.grants import authorise
 from holdfast.governance.quarantine import JOB_TARGET
@@ -43,12 +43,7 @@ def erase(store: Store[Any], job_id: int, *, actor: str, reason: str, grant_id: 
     Raise JobNotFoundError, InvalidStateTransitionError if the job has not ended, AuthorityError without a grant.
     """
     who, why = actor_and_reason(actor, reason)
-
-    def once() -> ErasureResult:
-        with store.transaction() as transaction:
-            return _erased(transaction, job_id, who, why, grant_id)
-
-    return retry_races(once)
+    return retried(store, lambda transaction: _erased(transaction, job_id, who, why, grant_id))
 
 
 def _erased(transaction: Transaction, job_id: int, actor: str, reason: str, grant_id: int | None) -> ErasureResult:

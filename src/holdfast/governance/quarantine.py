@@ -27,13 +27,13 @@ from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Job
 from holdfast.engine.upkeep.retention import GcReport, Retention, gc
 from holdfast.engine.worker.raised import HOPELESS
-from holdfast.governance.acts import actor_and_reason, retry_races
+from holdfast.governance.acts import actor_and_reason, retried
 from holdfast.governance.approval import environment_of
 from holdfast.governance.reasons import Reason, reason_for, reason_of
 
 if TYPE_CHECKING:
     from holdfast.store import Store
-    from holdfast.store.transaction import Reading
+    from holdfast.store.transaction import Reading, Transaction
 
 JOB_TARGET = "job:"  # and the id: the target of a grant to release one job
 _PAGE = 500
@@ -288,18 +288,17 @@ def add(
             context={"field": "code", "reasons": sorted(set(Reason) - {CANCELLED})},
         )
 
-    def once() -> QuarantineResult:
-        with store.transaction() as transaction:
-            job = transaction.jobs.get(job_id)
-            require_version(job, version)
-            [answer] = transaction.rulings.rule([(job, Quarantine(code, why))], actor=who, reason=why)
-            if isinstance(answer, Refused):
-                error = StateTransitionRaceError if answer.code == "race" else InvalidStateTransitionError
-                context = {"job_id": job_id, "refusal": answer.code}
-                raise error(answer.message, next_step=answer.next_step, context=context)
-            return QuarantineResult(transaction.jobs.get(job_id), changed=bool(answer.steps))
+    def act(transaction: Transaction) -> QuarantineResult:
+        job = transaction.jobs.get(job_id)
+        require_version(job, version)
+        [answer] = transaction.rulings.rule([(job, Quarantine(code, why))], actor=who, reason=why)
+        if isinstance(answer, Refused):
+            error = StateTransitionRaceError if answer.code == "race" else InvalidStateTransitionError
+            context = {"job_id": job_id, "refusal": answer.code}
+            raise error(answer.message, next_step=answer.next_step, context=context)
+        return QuarantineResult(transaction.jobs.get(job_id), changed=bool(answer.steps))
 
-    return retry_races(once)
+    return retried(store, act)
 
 
 def require_version(job: Job, version: int | None) -> None:

@@ -24,7 +24,7 @@ from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError, RecordNotFoundError, RefusedError, StateTransitionRaceError
 from holdfast.core.governed import Switch
 from holdfast.core.machines import SWITCH, JobState, SwitchState
-from holdfast.governance.acts import RACES_MAX, actor_and_reason, retry_races
+from holdfast.governance.acts import RACES_MAX, actor_and_reason, retried
 from holdfast.governance.approval import environment_of, wanted_here
 from holdfast.governance.grants import authorise
 
@@ -72,12 +72,7 @@ def lift(store: Store[Any], name: str, *, actor: str, reason: str, grant_id: int
     """Lift a switch, consume the grant for it, and return the switch. If it is already off, no grant is used."""
     require_name(name)
     who, why = actor_and_reason(actor, reason)
-
-    def once() -> SwitchChange:
-        with store.transaction() as transaction:
-            return lift_in(transaction, name, who, why, grant_id)
-
-    return retry_races(once)
+    return retried(store, lambda transaction: lift_in(transaction, name, who, why, grant_id))
 
 
 def lift_in(transaction: Transaction, name: str, actor: str, reason: str, grant_id: int | None) -> SwitchChange:

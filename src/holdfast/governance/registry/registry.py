@@ -37,7 +37,7 @@ from holdfast.core.vocabulary import (
 )
 from holdfast.engine.operations import Operation
 from holdfast.governance import grants
-from holdfast.governance.acts import actor_and_reason, retry_races
+from holdfast.governance.acts import actor_and_reason, retried
 from holdfast.governance.approval import environment_of
 from holdfast.governance.registry.build import BUILD, NAME, build_procedure
 from holdfast.governance.registry.build_proof import EVIDENCE, guard_faults, schema_digest, target
@@ -50,7 +50,7 @@ from holdfast.governance.switches import REGISTRATION_HOLD, lift_in
 if TYPE_CHECKING:
     from holdfast.engine.world import World
     from holdfast.store import Store
-    from holdfast.store.transaction import Reading
+    from holdfast.store.transaction import Reading, Transaction
 
 
 BUILT_IN = "holdfast.engine.ledger"  # the module of the operations that every ledger has
@@ -197,17 +197,16 @@ def hold(store: Store[Any], *, on: bool, actor: str, reason: str, grant_id: int 
     """Put real builds on hold, or lift the hold under a grant; return False if nothing changed (no grant is used)."""
     who, why = actor_and_reason(actor, reason)
 
-    def once() -> bool:
-        with store.transaction() as transaction:
-            if on:
-                return transaction.switches.throw(REGISTRATION_HOLD, actor=who, reason=why)
-            if not registration_hold(transaction):
-                return False
-            # The hold may be on by default, without a row: throw the switch first, so that it can be lifted.
-            transaction.switches.throw(REGISTRATION_HOLD, actor=who, reason="on by default in a governed prod ledger")
-            return lift_in(transaction, REGISTRATION_HOLD, who, why, grant_id).changed
+    def act(transaction: Transaction) -> bool:
+        if on:
+            return transaction.switches.throw(REGISTRATION_HOLD, actor=who, reason=why)
+        if not registration_hold(transaction):
+            return False
+        # The hold may be on by default, without a row: throw the switch first, so that it can be lifted.
+        transaction.switches.throw(REGISTRATION_HOLD, actor=who, reason="on by default in a governed prod ledger")
+        return lift_in(transaction, REGISTRATION_HOLD, who, why, grant_id).changed
 
-    return retry_races(once)
+    return retried(store, act)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

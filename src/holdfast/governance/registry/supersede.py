@@ -23,7 +23,7 @@ from holdfast.core.digest import Json, canonical
 from holdfast.core.errors import RegistryError, RuntimeLeaseError, StateTransitionRaceError
 from holdfast.core.rollback import Contract, Disposition, Facts, RollbackVerdict, rollback_verdict
 from holdfast.core.vocabulary import RegistryCode, RegistryStatus, ValueName, precedence, refusal
-from holdfast.governance.acts import actor_and_reason, retry_races
+from holdfast.governance.acts import actor_and_reason, retried
 from holdfast.governance.grants import authorise, verdict_on
 from holdfast.governance.registry.build_proof import target as lease_of
 from holdfast.governance.registry.change import AUDIT, ChangeRequest, EvaluatedChange, ValueChange, known_value
@@ -115,12 +115,7 @@ def _performed(store: Store[Any], request: ChangeRequest, *, dry_run: bool) -> V
     if dry_run:
         with store.reading() as reading:
             return _dry_run(reading, request)
-
-    def once() -> ValueChange:
-        with store.transaction() as transaction:
-            return _carried_out(transaction, request)
-
-    return retry_races(once)
+    return retried(store, lambda transaction: _carried_out(transaction, request))
 
 
 def _dry_run(reading: Reading, request: ChangeRequest) -> ValueChange:
