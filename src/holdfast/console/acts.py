@@ -35,6 +35,8 @@ from holdfast.store import Admission
 from holdfast.store.requests import INTEGER_MAX
 
 REASON_MAX = 4000  # characters
+ID_MAX = 2**63 - 1
+Id = Annotated[int, Meta(ge=1, le=ID_MAX)]
 Word = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 T = TypeVar("T")

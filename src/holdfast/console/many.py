@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.console.acts import reason_given
+from holdfast.console.acts import Id, reason_given
 from holdfast.console.context import Visit
 from holdfast.console.governed_acts import release_many
 from holdfast.console.selections import JobSelection
@@ -45,8 +45,8 @@ STATES = {ManyAct.RETRY: JobState.FAILED, ManyAct.RELEASE: JobState.QUARANTINED}
 class ChosenJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job of a plan, with the version at which it was judged."""
 
-    job_id: int
-    version: int
+    job_id: Id
+    version: Id
 
 
 class ManyPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.console.acts import Word
-from holdfast.console.api.types import Id, JournalAnswer, Text, answer_of
+from holdfast.console.acts import Id, Word
+from holdfast.console.api.types import JournalAnswer, Text, answer_of
 from holdfast.console.selections import ReplaySelectionBody
 from holdfast.core.governed import Grant
 from holdfast.governance.granted import grant_value

@@ -18,7 +18,6 @@ from holdfast.console import governed_acts
 from holdfast.console.acts import SubmitBody, seen_job, zoned
 from holdfast.console.api.routes import Cursor, IdempotencyKey, IdPath, Limit, WordQuery, acts, before, reads
 from holdfast.console.api.types import (
-    ExplainAnswer,
     GovernedBody,
     JobActBody,
     JobAnswer,
@@ -37,6 +36,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.core.selection import Window
 from holdfast.explain.explain import explain
+from holdfast.explain.explanation import Explanation
 from holdfast.explain.values import admission_value, job_history
 from holdfast.store.verbs.tracebacks import tracebacks_of
 from holdfast.store.verbs.watch import JobFilters
@@ -96,11 +96,11 @@ class Jobs(Controller):
         return job_details(here, job_id)
 
     @reads("/{job_id:int}/explain", summary="Explain a job")
-    def explain(self, here: Here, job_id: IdPath) -> ExplainAnswer:
+    def explain(self, here: Here, job_id: IdPath) -> Explanation:
         """Explain why a job is not running, with the next command."""
         seen_job(here, job_id)
         with here.store.reading() as reading:
-            return answer_of(explain(reading, job_id, here.store.now()), ExplainAnswer)
+            return explain(reading, job_id, here.store.now())
 
     @acts("/{job_id:int}/cancel", summary="Cancel a job")
     def cancel(self, here: Here, job_id: IdPath, data: JSONBody[JobActBody]) -> MovedAnswer:

@@ -14,12 +14,12 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from holdfast.console import governed_acts, many
-from holdfast.console.acts import Word, zoned
+from holdfast.console.acts import Id, Word, zoned
 from holdfast.console.api.governed_types import GrantAnswer
 from holdfast.console.api.routes import acts
-from holdfast.console.api.types import Id, Text, answer_of
+from holdfast.console.api.types import Text, answer_of
 from holdfast.console.injected import Here
-from holdfast.console.many import ManyAct
+from holdfast.console.many import ChosenJob, ManyAct, ManyDone
 from holdfast.console.security.callers import Permission
 from holdfast.console.selections import JobSelection
 from holdfast.core.machines import JobState
@@ -41,18 +41,11 @@ class ManyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     until: datetime | None = None
 
 
-class ChosenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job, and the version at which the dry run judged it."""
-
-    job_id: Id
-    version: Id
-
-
 class ManyActBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An act on the jobs of a dry run. A release consumes a grant outside dev."""
 
     act: ManyAct
-    jobs: Annotated[tuple[ChosenBody, ...], Meta(min_length=1, max_length=MANY_MAX)]
+    jobs: Annotated[tuple[ChosenJob, ...], Meta(min_length=1, max_length=MANY_MAX)]
     reason: Text
     grant_id: Id | None = None
 
@@ -66,42 +59,18 @@ class ReleaseGrantBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     executor: Word | None = None
 
 
-class ChosenAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that the act would change."""
-
-    job_id: int
-    version: int
-
-
 class ManyPlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What an act would do. `more`: more jobs match than one act takes."""
 
     act: ManyAct
     total: int
-    jobs: list[ChosenAnswer]
+    jobs: list[ChosenJob]
     by_state: dict[str, int]
     by_operation: dict[str, int]
     skipped: dict[str, int]
     more: bool
     grant_target: str | None
     authority: str | None
-
-
-class RefusedAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that was not changed, and why."""
-
-    job_id: int
-    code: str
-    message: str
-
-
-class ManyDoneAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What an act on several jobs did."""
-
-    act: ManyAct
-    done: int
-    refused: list[RefusedAnswer]
-    grant_id: int | None
 
 
 class ManyActs(Controller):
@@ -122,11 +91,9 @@ class ManyActs(Controller):
         return answer_of(made, ManyPlanAnswer)
 
     @acts("/", summary="Act on several jobs")
-    def act(self, here: Here, data: JSONBody[ManyActBody]) -> ManyDoneAnswer:
+    def act(self, here: Here, data: JSONBody[ManyActBody]) -> ManyDone:
         """Retry, cancel or release the jobs of a dry run. A job that has moved is passed over; a release is refused."""
-        chosen = [many.ChosenJob(one.job_id, one.version) for one in data.jobs]
-        done = many.perform(here, data.act, chosen, reason=data.reason, grant_id=data.grant_id)
-        return answer_of(done, ManyDoneAnswer)
+        return many.perform(here, data.act, data.jobs, reason=data.reason, grant_id=data.grant_id)
 
     @acts("/release/request", status_code=201, summary="Request the grant to release several jobs")
     def request_release(self, here: Here, data: JSONBody[ReleaseGrantBody]) -> GrantAnswer:

@@ -13,7 +13,7 @@ from litestar import get, post
 from litestar.openapi import ResponseSpec
 from litestar.params import HeaderParameter, PathParameter, QueryParameter
 
-from holdfast.console.api.types import ID_MAX
+from holdfast.console.acts import ID_MAX
 from holdfast.console.problems import PROBLEM_JSON, STATE, Problem
 from holdfast.console.security.callers import Permission
 

@@ -11,15 +11,13 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from holdfast.console.acts import Id
 from holdfast.core.journal import JournalRow
 from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Execution, Job
-from holdfast.explain.explanation import FindingCode, JobVerdict
 from holdfast.explain.values import payload_value, result_value, traceback_values
 from holdfast.scheduling.schedules import Missed, Overlap
 
-ID_MAX = 2**63 - 1
-Id = Annotated[int, Meta(ge=1, le=ID_MAX)]
 Text = Annotated[str, Meta(min_length=1, max_length=4000)]
 T = TypeVar("T")
 
@@ -167,24 +165,6 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
             journal=answer_of(journal, list[JournalAnswer]),
             tracebacks=traceback_values(traces),
         )
-
-
-class FindingAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One cause: a stable code, a sentence, the evidence, and the next command."""
-
-    code: FindingCode
-    message: str
-    evidence: dict[str, Any]
-    next: str
-
-
-class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job is not running, or that it is running; the most decisive cause comes first."""
-
-    job_id: int
-    state: JobState
-    verdict: JobVerdict
-    findings: list[FindingAnswer]
 
 
 class MovedAnswer(msgspec.Struct, frozen=True, kw_only=True):
