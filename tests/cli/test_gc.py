@@ -86,14 +86,18 @@ def test_a_relative_directory_is_resolved_from_the_working_directory(
     assert outcome.json["archive_dir"] == str(tmp_path / "below" / "here")
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_a_directory_that_cannot_be_written_is_refused(sqlite_ledger: str, tmp_path: Path, *, there: bool) -> None:
-    place = tmp_path / "archives"
-    if there:
-        place.write_text("a file")
-    outcome = holdfast("gc", "--set", f"archive_dir={place}", "--db", sqlite_ledger, "--json")
+def test_a_directory_that_cannot_be_written_is_refused(sqlite_ledger: str, tmp_path: Path) -> None:
+    (tmp_path / "archives").write_text("a file")
+    outcome = holdfast("gc", "--set", f"archive_dir={tmp_path / 'archives'}", "--db", sqlite_ledger, "--json")
     assert (outcome.code, outcome.error_code) == (4, "archive_unwritable")
     assert holdfast("gc", "--show", "--db", sqlite_ledger, "--json").json == OFF
+
+
+def test_a_directory_that_does_not_exist_yet_is_marked(sqlite_ledger: str, tmp_path: Path) -> None:
+    outcome = holdfast("gc", "--set", f"archive_dir={tmp_path / 'archives'}", "--db", sqlite_ledger)
+    assert (outcome.code, outcome.out.count("not on this machine")) == (0, 1)
+    (tmp_path / "archives").mkdir()
+    assert "not on this machine" not in holdfast("gc", "--show", "--db", sqlite_ledger).out
 
 
 @pytest.mark.parametrize(

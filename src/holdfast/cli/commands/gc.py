@@ -4,6 +4,7 @@ Invariants: without a policy nothing is deleted; all of --set is checked before 
 nothing, neither to the ledger nor to the archive directory.
 """
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,10 +90,11 @@ def _changed(store: Store[Any], settings: list[str]) -> "Retention":
         else:
             given[key] = None if value.strip() == OFF else str(Path(value).absolute()) if value else value
     changed = type(policy)(**{**msgspec.structs.asdict(policy), **given})
-    if given.get(DIRECTORY) and store.dialect == "sqlite":  # its workers are on this machine
+    directory = str(given.get(DIRECTORY) or "")
+    if store.dialect == "sqlite" and os.path.lexists(directory):  # its workers are on this machine
         from holdfast.audit.files.archive import require_directory  # noqa: PLC0415 - most policies keep their directory
 
-        require_directory(Path(str(given[DIRECTORY])))
+        require_directory(Path(directory))
     return changed
 
 
@@ -101,12 +103,13 @@ def _changed(store: Store[Any], settings: list[str]) -> "Retention":
 
 
 def _print_policy(policy: "Retention") -> None:
+    missing = " (not on this machine)" if policy.archive_dir and not os.path.lexists(policy.archive_dir) else ""
     output.fields(
         [
             ("finished jobs", _kept(policy.finished_s)),
             ("quarantined jobs", _kept(policy.quarantined_s)),
             ("history", _kept(policy.history_s)),
-            ("archives", policy.archive_dir or "none"),
+            ("archives", f"{policy.archive_dir or 'none'}{missing}"),
         ]
     )
 
