@@ -176,7 +176,7 @@ def test_a_page_that_follows_reads_once_a_tick_and_not_while_it_is_paused(
     with (
         Ledger(url, create=False, world=virtual_world(scene.clock, seed=9)) as ledger,
         served(ledger) as address,
-        tab(browser, address) as (page, wrong),
+        tab(browser, address, java_script_enabled=True) as (page, wrong),
     ):
         page.add_init_script(LISTENERS)
         page.goto("/queues")
