@@ -4,8 +4,8 @@
 PYTHON      ?= python3
 DB          ?= sqlite
 PYTEST_ARGS ?=
-# Three workers on two cores, because a worker waits for its database at times. JOBS=0 uses one process.
-JOBS        ?= 3
+# Two workers a core, because a worker waits at times: for its database, a clock, a child. JOBS=0 uses one process.
+JOBS        ?= 4
 BENCH_ARGS  ?=
 BUDGET      ?=
 ATTACK_ARGS ?=
