@@ -15,6 +15,7 @@ from holdfast.core.authority import Act
 from holdfast.core.digest import sha256
 from holdfast.store import connect, open_store
 from tests.cli.commands import Outcome, at, holdfast, process
+from tests.support.roles import wait_until
 
 REPAIR = ("ledger.repair", "ledger", "--executor", "ann", "--reason", "incident 7", "--rollback-plan", "restore")
 FIELDS = [
@@ -307,10 +308,11 @@ def test_a_list_is_filtered_and_shows_expired_grants(ledger: str) -> None:
 
 
 def wait_until_expired(store: Any) -> None:
-    while True:
+    def expired() -> Any:
         with store.reading() as reading:
-            if reading.grants.page(state="expired"):
-                return
+            return reading.grants.page(state="expired")
+
+    wait_until(expired, 30, "the grant has expired")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ def test_parked_work_outlives_its_submitters_and_workers(forks: ForkServer, ledg
 
         while not done():
             assert time.monotonic() < until, forks.log
+            time.sleep(0.01)
         killed.signal(signal.SIGKILL)
         killed.wait(10)
         while done() != jobs:

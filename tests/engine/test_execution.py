@@ -27,6 +27,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.testing import VirtualClock, begin, crash_at, drain
 from tests.engine.database import Database
+from tests.engine.working import eventually
 
 AT_ONCE = RetryPolicy(strategy=Strategy.IMMEDIATE, max_attempts=3)
 INSERT = "INSERT INTO things (name) VALUES (:name)"
@@ -362,11 +363,13 @@ def test_progress_is_visible_while_the_job_runs(ledger_url: str) -> None:
         thread = threading.Thread(target=worker.run)
         thread.start()
         try:
-            seen: list[tuple[float | None, str | None]] = []
-            while seen in ([], [(None, None)]):
+
+            def seen() -> list[tuple[float | None, str | None]]:
                 with ledger.store.reading() as reading:
-                    seen = [(run.progress, run.progress_note) for run in reading.lists.executions(receipt.job_id)]
-            assert seen == [(0.25, "a quarter")]
+                    found = [(run.progress, run.progress_note) for run in reading.lists.executions(receipt.job_id)]
+                return [] if found == [(None, None)] else found
+
+            assert eventually(seen, "the heartbeat has written the progress") == [(0.25, "a quarter")]
             assert ledger.receipt(receipt.job_id).state is JobState.RUNNING
             go_on.set()
             assert receipt.wait(20).state is JobState.SUCCEEDED

@@ -203,8 +203,9 @@ def _log_to_stderr() -> None:
 
 def wait_until(holds: Any, timeout_s: float, what: str, say: Any = None) -> None:
     """Wait until `holds()`; after `timeout_s` fail with `what` and the text of `say()`."""
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
     while not holds():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout_s:
             raise AssertionError(f"after {timeout_s:g} s still not: {what}\n{say() if say else ''}")
-        time.sleep(0.02)
+        time.sleep(min(0.02 + waited / 20, 0.1))  # less often as time passes: each look costs CPU that others need
