@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import clauses, compared
 from tests.support.attacks import KINDS
 from tests.support.browsers import CHROMIUM
-from tests.support.ledgers import new_ledger
+from tests.support.ledgers import copied, new_ledger
 from tests.support.pgbouncer import PGBOUNCER
 from tests.support.postgres import Server, tmpfs_directory
 from tests.support.power import STRACE
@@ -138,9 +138,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compared_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """PostgreSQL ledgers with equal catalogues are verified once."""
-    with compared.once(request.node.nodeid):
+def _made_and_compared_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """New SQLite ledgers are copies, and PostgreSQL ledgers with equal catalogues are verified once."""
+    with copied(request.node.nodeid), compared.once(request.node.nodeid):
         yield
 
 

@@ -9,23 +9,29 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import tempfile
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from unittest import mock
 from uuid import uuid4
 
 import psycopg
 from psycopg import sql
 
-from holdfast.store import Clock, Store, create_store, open_store
+import holdfast.store
+from holdfast.store import Clock, Store, create_store, migrations, open_store
+from holdfast.store.migrations import migrate
 from tests.support.postgres import Server, copy_database, tmpfs_directory
 
 T = TypeVar("T")
 READ_ID = "SELECT value FROM holdfast_meta WHERE name = 'ledger_id'"
 NEW_ID = "UPDATE holdfast_meta SET value = '{}' WHERE name = 'ledger_id'"
 GUARD = "holdfast_meta_update"  # refuses another id; taken off for a moment, so that no door is journalled
+MADE = ("tests/store/", "tests/enforcement/", "tests/crash/", "tests/compat/", "tests/cli/test_setup.py")
+COPYING = threading.Lock()
 IDS = 8  # templates on a PostgreSQL server that differ by their id: giving each copy one takes a third of its time
 
 
@@ -42,6 +48,12 @@ class Original(Generic[T]):
 
     def to_file(self, url: str) -> T:
         """Make a SQLite file, which does not exist yet, a copy."""
+        content, made = self.content()
+        Path(url.removeprefix("sqlite:///")).write_bytes(content)
+        return made
+
+    def content(self) -> tuple[bytes, T]:
+        """Return what is in a SQLite file that is a copy, and what `make` returned."""
         if self._file is None:
             with tempfile.TemporaryDirectory(prefix="holdfast-original-", dir=tmpfs_directory()) as directory:
                 path = Path(directory) / "ledger.db"
@@ -51,9 +63,7 @@ class Original(Generic[T]):
                 self._file = path.read_bytes(), found.encode(), made
         content, found, made = self._file
         # In the bytes, since a connection that changes the id would first read the whole schema.
-        content = content.replace(found, uuid4().hex.encode()) if self._new_id else content
-        Path(url.removeprefix("sqlite:///")).write_bytes(content)
-        return made
+        return content.replace(found, uuid4().hex.encode()) if self._new_id else content, made
 
     def to_database(self, server: Server) -> tuple[str, T]:
         """Create a database that is a copy, and return its URL."""
@@ -100,7 +110,43 @@ def _identify(url: str) -> None:
 @cache
 def new_ledger(environment: str = "dev", *, governed: bool = False) -> Original[None]:
     """Return the original of new ledgers of an environment."""
-    return Original(lambda url: create_store(url, environment=environment, governed=governed).close(), new_id=True)
+
+    def make(url: str) -> None:
+        with mock.patch.object(holdfast.store, "migrate", migrate):
+            create_store(url, environment=environment, governed=governed).close()
+
+    return Original(make, new_id=True)
+
+
+@contextlib.contextmanager
+def copied(file: str) -> Iterator[None]:
+    """Make new SQLite ledgers copies in a block, unless the tests of this file are about how a ledger is made.
+
+    A copy takes a fourth of the CPU. Ledgers with a clock of their own, and beside other tables, are made as always.
+    """
+    if file.startswith(MADE):
+        yield
+        return
+    with mock.patch.object(holdfast.store, "migrate", _copy), mock.patch.object(migrations, "migrate", _copy):
+        yield
+
+
+def _copy(
+    store: Store[Any], *, environment: str = "dev", governed: bool = False, only_empty: bool = False
+) -> tuple[str, ...]:
+    if store.dialect == "sqlite" and store.clock is None:
+        content, _ = new_ledger(environment, governed=governed).content()
+        with COPYING, contextlib.closing(sqlite3.connect(":memory:")) as source:
+            # Without the mark of a write-ahead log, which a database in memory cannot have.
+            source.deserialize(content[:18] + b"\1\1" + content[20:])
+            connection = store.take()
+            empty = not connection.execute("SELECT 1 FROM sqlite_master").fetchall()
+            if empty:
+                source.backup(connection)
+            store.pool.give(connection, sound=True)
+        if empty:
+            return tuple(one.name for one in migrations.migrations(store.dialect))
+    return migrate(store, environment=environment, governed=governed, only_empty=only_empty)
 
 
 def new_store(url: str, clock: Clock | None = None, *, environment: str = "dev", governed: bool = False) -> Store[Any]:
