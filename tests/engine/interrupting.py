@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -22,6 +23,7 @@ def interrupted(act: Callable[[], object], *, after: int) -> bool:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
+    gc.disable()  # else the exception can come in the end of an object of another test, where Python drops it
     try:
         sys.setprofile(profile)
         act()
@@ -29,4 +31,5 @@ def interrupted(act: Callable[[], object], *, after: int) -> bool:
         pass
     finally:
         sys.setprofile(None)
+        gc.enable()
     return left < 0

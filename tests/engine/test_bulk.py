@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
+from itertools import product
 from threading import Thread
 from typing import Any
 
@@ -68,16 +69,16 @@ SHARED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("keys", ["none", "all", "some"])
-@pytest.mark.parametrize("as_call", [False, True])
-@pytest.mark.parametrize("shared", SHARED, ids=lambda shared: " ".join(shared) or "plain")
-def test_jobs_of_a_bulk_are_those_of_one_call_after_the_other(
-    ledger: Ledger, shared: dict[str, Any], keys: str, *, as_call: bool
-) -> None:
+def test_jobs_of_a_bulk_are_those_of_one_call_after_the_other(ledger: Ledger) -> None:
+    for case, (shared, keys, as_call) in enumerate(product(SHARED, ("none", "all", "some"), (False, True))):
+        require_alike(ledger, shared, keys, f"{case}/", as_call=as_call)
+
+
+def require_alike(ledger: Ledger, shared: dict[str, Any], keys: str, prefix: str, *, as_call: bool) -> None:
     calls = [{"operation": "free", "payload": {"n": n, "deep": [{"a": None}, "ż"]}, **shared} for n in range(N)]
     for n, call in enumerate(calls):
         if keys != "none":
-            call["key"] = f"{n * 7919 % N}" if keys == "all" or n % 3 else None
+            call["key"] = f"{prefix}{n * 7919 % N}" if keys == "all" or n % 3 else None
     given = [Call(**call) for call in calls] if as_call else calls
     assert isinstance(calls_from(given), BulkCalls)
     assert have_keys(calls_from(given)) == (keys == "all") == have_keys([*calls_from(given)])
@@ -127,47 +128,47 @@ ODD["too deep"] = value
 
 @pytest.mark.attack("input")
 @pytest.mark.parametrize("operation", ["typed", "free", "noop", "unknown"])
-@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_an_odd_payload_is_stored_or_refused_as_alone(ledger: Ledger, operation: str, odd: Any) -> None:
+def test_an_odd_payload_is_stored_or_refused_as_alone(ledger: Ledger, operation: str) -> None:
     ledger.counts()  # opens it
-    calls = [{**call, "operation": operation} for call in typed_calls()]
-    calls[100]["payload"] = odd
-    for given in (calls, [Call(**call) for call in calls]):
-        alone = outcome(partial(one_by_one, ledger, given))
-        assert outcome(lambda given=given: [*prepared(calls_from(given), ledger.known, ())]) == alone  # type: ignore[misc]
-    jobs = sum(count.n for count in ledger.counts())
-    found = outcome(lambda: ledger.submit_many(calls))
-    assert sum(count.n for count in ledger.counts()) == jobs + (0 if isinstance(found, tuple) else N)
+    jobs = 0
+    for name, odd in ODD.items():
+        calls = [{**call, "operation": operation} for call in typed_calls()]
+        calls[100]["payload"] = odd
+        for given in (calls, [Call(**call) for call in calls]):
+            alone = outcome(partial(one_by_one, ledger, given))
+            assert outcome(lambda given=given: [*prepared(calls_from(given), ledger.known, ())]) == alone, name  # type: ignore[misc]
+        found = outcome(partial(ledger.submit_many, calls))
+        jobs += 0 if isinstance(found, tuple) else N
+        assert sum(count.n for count in ledger.counts()) == jobs, name
 
 
-@pytest.mark.attack("input")
-@pytest.mark.parametrize(
-    "bad",
-    [
+BAD: list[dict[str, Any]] = [
         {"client": 5}, {"client": []}, {"client": "holdfast"}, {"queue": ""}, {"priority": 1 << 40},
         {"priority": True}, {"priority": "1"}, {"version": "1"}, {"version": []}, {"run_at": AT.replace(tzinfo=None)},
         {"client": "a\0"}, {"client": "ż" * 1000}, {"operation": 5}, {"operation": []}, {"unique": 5}, {"after": [0]},
         {"deadline_s": -1}, {"colour": 1},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_bad_setting_of_all_is_refused_as_alone(ledger: Ledger, bad: dict[str, Any]) -> None:
-    calls = [{**call, **bad} for call in typed_calls(3)]
-    alone = outcome(lambda: ledger.submit_many(calls[:1]))
-    assert isinstance(alone, tuple)
-    assert outcome(lambda: ledger.submit_many(calls)) == alone
+]  # fmt: skip
+
+
+@pytest.mark.attack("input")
+def test_a_bad_setting_of_all_is_refused_as_alone(ledger: Ledger) -> None:
+    for bad in BAD:
+        calls = [{**call, **bad} for call in typed_calls(3)]
+        alone = outcome(partial(ledger.submit_many, calls[:1]))
+        assert isinstance(alone, tuple), bad
+        assert outcome(partial(ledger.submit_many, calls)) == alone, bad
     assert [count for count in ledger.counts() if count.n] == []
 
 
 @pytest.mark.attack("input")
-@pytest.mark.parametrize("key", ["", 5, "a\0", "\ud800", "ż" * 1000, [], "k" * 250, "k" * 1024, "k" * 1025], ids=ascii)
-def test_a_bad_key_of_one_is_refused_as_alone(ledger: Ledger, key: Any) -> None:
-    calls = [{**call, "key": f"{n}"} for n, call in enumerate(typed_calls())]
-    calls[70]["key"] = key
+def test_a_bad_key_of_one_is_refused_as_alone(ledger: Ledger) -> None:
     ledger.counts()  # opens it
-    assert outcome(lambda: [*prepared(calls_from(calls), ledger.known, ())]) == outcome(
-        partial(one_by_one, ledger, calls)
-    )
+    keys: list[Any] = ["", 5, "a\0", "\ud800", "ż" * 1000, [], "k" * 250, "k" * 1024, "k" * 1025]
+    for key in keys:
+        calls = [{**call, "key": f"{n}"} for n, call in enumerate(typed_calls())]
+        calls[70]["key"] = key
+        alone = outcome(partial(one_by_one, ledger, calls))
+        assert outcome(lambda calls=calls: [*prepared(calls_from(calls), ledger.known, ())]) == alone, key  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("by_name", [False, True])
