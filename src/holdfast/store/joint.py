@@ -27,7 +27,7 @@ _RELEASE = next(path for path in JOB.paths if path.governed)
 _RUNNING = JobState.RUNNING
 EXECUTIONS, EDGES = f"{PREFIX}executions", f"{PREFIX}edges"
 DELTAS = f"{PREFIX}count_deltas"
-FOLD_EVERY = 5_000  # the deltas that a trigger leaves unfolded at most, so that a read of the counts adds up few
+FOLD_EVERY = 1_000  # the deltas that a trigger leaves unfolded at most, so that a read of the counts adds up few
 
 
 class _Ends(NamedTuple):

@@ -3459,7 +3459,7 @@ CREATE TRIGGER holdfast_calls_once AFTER UPDATE OF job_id, operation_version, cl
 CREATE TRIGGER holdfast_jobs_requested AFTER UPDATE OF cancel_requested_at ON holdfast_jobs FOR EACH ROW WHEN (old.cancel_requested_at IS NULL AND new.cancel_requested_at IS NOT NULL AND new.cancel_by IS NOT NULL AND new.cancel_move_id IS NOT NULL) EXECUTE FUNCTION holdfast_jobs_requested();
 
 -- trigger: holdfast_count_deltas holdfast_count_deltas_folded
-CREATE TRIGGER holdfast_count_deltas_folded AFTER INSERT ON holdfast_count_deltas FOR EACH ROW WHEN ((new.delta_id % 5000::bigint) = 0) EXECUTE FUNCTION holdfast_count_deltas_folded();
+CREATE TRIGGER holdfast_count_deltas_folded AFTER INSERT ON holdfast_count_deltas FOR EACH ROW WHEN ((new.delta_id % 1000::bigint) = 0) EXECUTE FUNCTION holdfast_count_deltas_folded();
 
 -- trigger: holdfast_jobs holdfast_jobs_born
 CREATE TRIGGER holdfast_jobs_born AFTER INSERT ON holdfast_jobs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_jobs_born();

@@ -3180,7 +3180,7 @@ END;
 
 -- trigger: holdfast_count_deltas_folded
 CREATE TRIGGER holdfast_count_deltas_folded AFTER INSERT ON holdfast_count_deltas
-WHEN NEW.delta_id % 5000 = 0
+WHEN NEW.delta_id % 1000 = 0
 BEGIN
   INSERT INTO holdfast_counts (operation, queue, state, n)
   SELECT operation, queue, CASE s.sign WHEN 1 THEN target ELSE source END AS state, sum(n * s.sign)
