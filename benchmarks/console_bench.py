@@ -34,7 +34,7 @@ from holdfast.store.joint import FOLD_EVERY
 from tests.support.postgres import Server, tmpfs_directory
 
 JOBS, JOBS_QUICK = 5_000_000, 20_000
-MOVES, MOVES_QUICK = 250_000, 5_000  # while no worker runs
+MOVES, MOVES_QUICK, BATCH = 250_000, 5_000, 1_000  # while no worker runs, and how many are one submit
 SAMPLES = 9
 LIMIT_MS = 100.0
 PER_SECOND = 50  # jobs that were submitted, so that five million are 28 hours
@@ -195,8 +195,8 @@ def fill(ledger: Ledger, jobs: int) -> None:
 def move(ledger: Ledger, count: int) -> int:
     """Write the deltas of that many submits while no worker runs, and as many more as stay; return how many stay."""
     writer = _Writer(ledger, 1)
-    with ledger.store.transaction() as transaction:
-        for moves in (count, FOLD_EVERY - 1):
+    for moves in (*[BATCH] * (count // BATCH), FOLD_EVERY - 1):
+        with ledger.store.transaction() as transaction:
             transaction.execute(writer.moves(moves))
     with ledger.store.reading() as reading:
         [[unfolded]] = reading.execute("SELECT count(*) FROM holdfast_count_deltas")
