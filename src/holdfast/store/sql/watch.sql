@@ -85,7 +85,9 @@ SELECT w.bucket, (SELECT count(*) FROM (SELECT 1 FROM holdfast_jobs j
 
 -- name: newest_deltas
 -- How many deltas are not folded yet, counted up to n, and the time of the first of them.
-SELECT count(*), min(d.at) FROM (SELECT at FROM holdfast_count_deltas ORDER BY delta_id DESC LIMIT :n) d;
+-- By their ids: after a fold an index has many entries of deleted rows, and a LIMIT would look for more behind them all.
+SELECT count(*), min(d.at) FROM holdfast_count_deltas d
+ WHERE d.delta_id > (SELECT max(delta_id) FROM holdfast_count_deltas) - :n;
 
 -- name: journal_tail
 SELECT {journal_columns} FROM holdfast_journal g

@@ -31,6 +31,6 @@ SELECT minute, operation, queue, source, target, event, code, CAST(sum(n) AS big
         UNION ALL
         SELECT substr(d.at, 1, 17) || '00.000000Z', d.operation, d.queue, coalesce(d.source, ''), d.target, d.event,
                coalesce(d.code, ''), d.n
-          FROM (SELECT * FROM holdfast_count_deltas ORDER BY delta_id DESC LIMIT :n) d
-         WHERE d.at >= :since) m
+          FROM holdfast_count_deltas d
+         WHERE d.delta_id > (SELECT max(delta_id) FROM holdfast_count_deltas) - :n AND d.at >= :since) m
  GROUP BY minute, operation, queue, source, target, event, code;
