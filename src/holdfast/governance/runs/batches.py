@@ -7,6 +7,7 @@ attempt stops if a switch is on, if its caller wants it to, or if another proces
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import StateTransitionRaceError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Reading, Transaction
 
 
-class BatchRunner:
+class BatchRunner(ABC):
     """One attempt to advance one run of batches; the work of a `Runner`. A kind of run adds what a batch does."""
 
     def __init__(
@@ -44,9 +45,9 @@ class BatchRunner:
         self._runner = Runner(store, request, world)
         self._performed = 0  # batches of this attempt
 
+    @abstractmethod
     def make(self, transaction: Transaction, number: int) -> msgspec.Struct:
         """Make a batch and return its outcome."""
-        raise NotImplementedError
 
     def wait_for_turn(self) -> None:
         """Return when the next batch may come; raise RunHalted if it may not."""
