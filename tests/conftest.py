@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import clauses, compared
+from tests.support import clauses, compared, sessions
 from tests.support.attacks import KINDS
 from tests.support.browsers import CHROMIUM
-from tests.support.ledgers import copied, new_ledger
+from tests.support.ledgers import copied, forget, new_ledger
 from tests.support.pgbouncer import PGBOUNCER
 from tests.support.postgres import Server, tmpfs_directory
 from tests.support.power import STRACE
@@ -139,8 +139,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module", autouse=True)
 def _made_and_compared_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """New SQLite ledgers are copies, and PostgreSQL ledgers with equal catalogues are verified once."""
-    with copied(request.node.nodeid), compared.once(request.node.nodeid):
+    """New SQLite ledgers are copies; on PostgreSQL, equal catalogues are verified once, and sessions are kept."""
+    with copied(request.node.nodeid), compared.once(request.node.nodeid), sessions.kept(request.node.nodeid):
         yield
 
 
@@ -149,6 +149,7 @@ def pg_server() -> Iterator[Server]:
     """The session's PostgreSQL server; fixtures start it again after a test that stopped it."""
     with Server() as server:
         yield server
+        forget(server)
 
 
 @pytest.fixture
@@ -189,12 +190,10 @@ def new_sqlite_ledger(sqlite_url: str) -> str:
 
 
 @pytest.fixture
-def new_postgres_ledger(pg_server: Server) -> Iterator[str]:
-    """The URL of a new dev ledger on PostgreSQL, with an id of its own; dropped afterwards."""
-    url, _ = new_ledger().to_database(pg_server)
-    yield url
-    pg_server.start()
-    pg_server.drop_database(url)
+def new_postgres_ledger(pg_server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a ledger on PostgreSQL that is as a new dev ledger."""
+    with new_ledger().on(pg_server, request.node.nodeid) as (url, _):
+        yield url
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])

@@ -75,9 +75,9 @@ def quickly_found(expected: Found) -> Found:
 
 
 @pytest.mark.req("G-16")
-def test_every_invariant_has_a_corruption_that_breaks_it(rich_sqlite_url: str, rich_sqlite: tuple[Path, Rich]) -> None:
+def test_every_invariant_has_a_corruption_that_breaks_it(rich_sqlite: tuple[str, Rich]) -> None:
     broken: set[str] = set()
-    with unguarded(rich_sqlite_url, rich_sqlite[1]) as knife:
+    with unguarded(*rich_sqlite) as knife:
         for plant in CORRUPTIONS.values():
             with knife.client.undone():
                 broken |= {invariant for invariant, _ in plant(knife)}
@@ -170,11 +170,11 @@ def test_many_corruptions_are_found_together(rich_ledger: tuple[str, Rich], rich
 
 @pytest.mark.req("G-16")
 def test_an_id_twice_and_a_column_that_lacks_what_it_needs(
-    rich_postgres_url: str, rich_postgres: tuple[str, Rich], rich_clock: VirtualClock
+    rich_postgres: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
     """On PostgreSQL an owner can take the primary key and NOT NULL away; on SQLite they are part of the table."""
-    rich = rich_postgres[1]
-    with unguarded(rich_postgres_url, rich) as knife:
+    url, rich = rich_postgres
+    with unguarded(url, rich) as knife:
         knife.run("ALTER TABLE holdfast_jobs DROP CONSTRAINT holdfast_jobs_pkey CASCADE")
         knife.run("ALTER TABLE holdfast_calls DROP CONSTRAINT holdfast_calls_pkey CASCADE")
         knife.run(f"INSERT INTO holdfast_jobs SELECT * FROM holdfast_jobs WHERE job_id = {rich.scheduled}")
@@ -182,7 +182,7 @@ def test_an_id_twice_and_a_column_that_lacks_what_it_needs(
         knife.run("UPDATE holdfast_jobs SET queue = NULL WHERE job_id = ?", rich.waiting)
         knife.run("ALTER TABLE holdfast_counts DROP CONSTRAINT holdfast_counts_pkey")
         knife.run("ALTER TABLE holdfast_counts ALTER COLUMN queue DROP NOT NULL")
-    found = checked(rich_postgres_url, rich_clock).violations
+    found = checked(url, rich_clock).violations
     assert pairs(found) == {
         ("one_state", f"JOB {rich.scheduled}"),
         ("fields_valid", f"JOB {rich.waiting}"),
@@ -200,10 +200,13 @@ def test_an_id_twice_and_a_column_that_lacks_what_it_needs(
     }
 
 
-def test_a_constraint_that_was_never_validated_is_found(rich_postgres_url: str, rich_clock: VirtualClock) -> None:
-    with psycopg.connect(rich_postgres_url) as session:
+def test_a_constraint_that_was_never_validated_is_found(
+    rich_postgres: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
+    url, _ = rich_postgres
+    with psycopg.connect(url) as session:
         session.execute("ALTER TABLE holdfast_jobs ADD CONSTRAINT holdfast_more CHECK (priority < 10) NOT VALID")
-    [found] = checked(rich_postgres_url, rich_clock).violations
+    [found] = checked(url, rich_clock).violations
     assert (found.invariant, found.subject) == ("database", "CONSTRAINT holdfast_more")
 
 

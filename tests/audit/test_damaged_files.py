@@ -146,8 +146,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(rich_sqlite: tuple[Path, Rich], sqlite_url: str) -> Bench:
-    return Bench(rich_sqlite[0], Path(sqlite_url.removeprefix("sqlite:///")).parent)
+def bench(rich_sqlite: tuple[str, Rich], tmp_path: Path) -> Bench:
+    return Bench(Path(rich_sqlite[0].removeprefix("sqlite:///")), tmp_path)
 
 
 @pytest.mark.req("M-11", "G-22")
@@ -246,9 +246,12 @@ def _overwrite(path: Path, data: bytes) -> None:
 
 
 @pytest.mark.req("M-11")
-def test_damaged_pages_on_postgres(pg_server: Server, rich_postgres_url: str, rich_clock: VirtualClock) -> None:
+def test_damaged_pages_on_postgres(
+    pg_server: Server, rich_postgres: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
     """PostgreSQL's own checksums find the page, and what it says becomes our error and our violation."""
-    with psycopg.connect(rich_postgres_url, autocommit=True) as session:
+    url, _ = rich_postgres
+    with psycopg.connect(url, autocommit=True) as session:
         rows = session.execute(
             "SELECT pg_relation_filepath('holdfast_jobs'), current_setting('data_directory'),"
             " current_setting('data_checksums')"
@@ -262,7 +265,7 @@ def test_damaged_pages_on_postgres(pg_server: Server, rich_postgres_url: str, ri
     _overwrite(path, whole[:200] + b"\xff" * 64 + whole[264:])
     try:
         pg_server.start()
-        with connect(rich_postgres_url, rich_clock) as store:
+        with connect(url, rich_clock) as store:
             report = check(store)
             [found] = [v for v in report.violations if v.invariant == "database"]
             assert (found.subject, found.evidence["sqlstate"]) == ("LEDGER", "XX001")
@@ -273,5 +276,5 @@ def test_damaged_pages_on_postgres(pg_server: Server, rich_postgres_url: str, ri
         pg_server.stop()
         _overwrite(path, whole)
         pg_server.start()
-    with connect(rich_postgres_url, rich_clock) as store:
+    with connect(url, rich_clock) as store:
         assert check(store).ok

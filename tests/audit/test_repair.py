@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -28,6 +26,7 @@ from holdfast.store import Store, connect
 from holdfast.store.migrations import verify
 from holdfast.store.requests import Submission
 from holdfast.testing import VirtualClock
+from tests.audit.conftest import RICH
 from tests.audit.corruptions import CORRUPTIONS, Found, corrupt
 from tests.audit.knife import unguarded
 from tests.audit.rich import Rich
@@ -149,19 +148,21 @@ def test_a_plan_to_recount_stays_valid_while_others_work(broken: tuple[Store[Any
 
 
 def test_more_violations_than_a_check_lists_are_repaired_at_once(
-    rich_sqlite_url: str, rich_sqlite: tuple[Path, Rich], rich_clock: VirtualClock
+    rich_sqlite: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
-    with connect(rich_sqlite_url, rich_clock) as store:
-        many_at_once(store, rich_sqlite[1])
+    url, rich = rich_sqlite
+    with connect(url, rich_clock) as store:
+        many_at_once(store, rich)
 
 
 @pytest.mark.slow
 @pytest.mark.pg
 def test_more_violations_than_a_check_lists_are_repaired_at_once_on_postgres(
-    rich_postgres_url: str, rich_postgres: tuple[str, Rich], rich_clock: VirtualClock
+    rich_postgres: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
-    with connect(rich_postgres_url, rich_clock) as store:
-        many_at_once(store, rich_postgres[1])
+    url, rich = rich_postgres
+    with connect(url, rich_clock) as store:
+        many_at_once(store, rich)
 
 
 def many_at_once(store: Store[Any], rich: Rich) -> None:
@@ -236,39 +237,30 @@ DRAWS = st.lists(st.sampled_from(sorted(CORRUPTIONS)), min_size=2, max_size=4, u
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(names=DRAWS)
-def test_two_hundred_draws_are_found_and_repaired_on_sqlite(
-    rich_sqlite: tuple[Path, Rich], rich_clock: VirtualClock, names: list[str]
-) -> None:
-    on_a_copy(rich_sqlite, rich_clock, names)
+def test_two_hundred_draws_are_found_and_repaired_on_sqlite(rich_clock: VirtualClock, names: list[str]) -> None:
+    on_a_copy(rich_clock, names)
 
 
 @settings(max_examples=60 if PROVING else 12, derandomize=not PROVING)
 @given(names=DRAWS)
-def test_corruptions_together_are_found_and_repaired_on_sqlite(
-    rich_sqlite: tuple[Path, Rich], rich_clock: VirtualClock, names: list[str]
-) -> None:
+def test_corruptions_together_are_found_and_repaired_on_sqlite(rich_clock: VirtualClock, names: list[str]) -> None:
     """Whatever comes together: found, repaired or quarantined, never a crash, never a wrong repair."""
-    on_a_copy(rich_sqlite, rich_clock, names)
+    on_a_copy(rich_clock, names)
 
 
-def on_a_copy(original: tuple[Path, Rich], rich_clock: VirtualClock, names: list[str]) -> None:
-    path, rich = original
+def on_a_copy(rich_clock: VirtualClock, names: list[str]) -> None:
     with tempfile.TemporaryDirectory(dir=tmpfs_directory()) as directory:
-        copy = shutil.copy(path, Path(directory) / "ledger.db")
-        repaired_together(f"sqlite:///{copy}", rich, rich_clock, names)
+        url = f"sqlite:///{directory}/ledger.db"
+        repaired_together(url, RICH.to_file(url), rich_clock, names)
 
 
 @settings(max_examples=6 if PROVING else 3, derandomize=not PROVING)
 @given(names=DRAWS)
 def test_corruptions_together_are_found_and_repaired_on_postgres(
-    pg_server: Server, rich_postgres: tuple[str, Rich], rich_clock: VirtualClock, names: list[str]
+    pg_server: Server, rich_clock: VirtualClock, names: list[str]
 ) -> None:
-    pg_server.start()
-    url = pg_server.create_database(template=rich_postgres[0])
-    try:
-        repaired_together(url, rich_postgres[1], rich_clock, names)
-    finally:
-        pg_server.drop_database(url)
+    with RICH.on(pg_server, "tests/audit/test_repair.py") as (url, rich):
+        repaired_together(url, rich, rich_clock, names)
 
 
 def subjects(found: Iterable[tuple[str, str]]) -> set[str]:

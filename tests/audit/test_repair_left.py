@@ -35,12 +35,11 @@ def broken(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> Iterator[
 
 
 @pytest.fixture
-def broken_sqlite(
-    rich_sqlite_url: str, rich_sqlite: tuple[Any, Rich], rich_clock: VirtualClock
-) -> Iterator[tuple[Store[Any], Rich]]:
+def broken_sqlite(rich_sqlite: tuple[str, Rich], rich_clock: VirtualClock) -> Iterator[tuple[Store[Any], Rich]]:
     """The store of a rich ledger on SQLite, which keeps times as text, and numbers what it journals by itself."""
-    with connect(rich_sqlite_url, rich_clock) as store:
-        yield store, rich_sqlite[1]
+    url, rich = rich_sqlite
+    with connect(url, rich_clock) as store:
+        yield store, rich
 
 
 def edit(store: Store[Any], rich: Rich, *edits: Edit, keep_counts: bool = True) -> None:

@@ -7,8 +7,6 @@ that was ever written is in the ledger or in an archive that the ledger names.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,7 +54,8 @@ from holdfast.testing import VirtualClock, virtual_world
 from tests.enforcement.raw import GUARDED_BY_NAME, Client, Hand
 from tests.engine.database import Database
 from tests.store.verbs import together
-from tests.support.postgres import Server, tmpfs_directory
+from tests.support.ledgers import Original
+from tests.support.postgres import Server
 
 WHO = "ann"
 
@@ -69,41 +68,24 @@ def folder(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def sqlite_original() -> Iterator[Path]:
-    """The SQLite ledger that those of the tests are copies of."""
-    directory = Path(tempfile.mkdtemp(prefix="holdfast-original-", dir=tmpfs_directory()))
-    make(str(directory / "ledger.db"))
-    yield directory / "ledger.db"
-    shutil.rmtree(directory)
-
-
-@pytest.fixture(scope="module")
-def pg_original(pg_server: Server) -> Iterator[str]:
-    """The PostgreSQL ledger that those of the tests are copies of."""
-    pg_server.start()
-    url = pg_server.create_database()
-    make(url)
-    yield url.rpartition("/")[2]
-    pg_server.drop_database(url)
-
-
 def make(url: str) -> None:
     with create_store(url) as store, store.transaction() as transaction:
         transaction.execute("CREATE TABLE effects (key TEXT)")
 
 
+ORIGINAL = Original(make)
+
+
 @pytest.fixture
-def new_sqlite_ledger(sqlite_url: str, sqlite_original: Path) -> str:
-    shutil.copy(sqlite_original, sqlite_url.removeprefix("sqlite:///"))
+def new_sqlite_ledger(sqlite_url: str) -> str:
+    ORIGINAL.to_file(sqlite_url)
     return sqlite_url
 
 
 @pytest.fixture
-def new_postgres_ledger(pg_server: Server, pg_original: str) -> Iterator[str]:
-    url = pg_server.create_database(template=pg_original)
-    yield url
-    pg_server.drop_database(url)
+def new_postgres_ledger(pg_server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    with ORIGINAL.on(pg_server, request.node.nodeid) as (url, _):
+        yield url
 
 
 @pytest.fixture

@@ -4,7 +4,5 @@ from tests.audit.conftest import (  # noqa: F401 - fixtures
     rich_clock,
     rich_ledger,
     rich_postgres,
-    rich_postgres_url,
     rich_sqlite,
-    rich_sqlite_url,
 )

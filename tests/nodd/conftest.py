@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,12 +37,10 @@ def new_sqlite_ledger(sqlite_url: str) -> str:
 
 
 @pytest.fixture
-def new_postgres_ledger(pg_server: Server) -> Iterator[str]:
-    """The URL of a new PostgreSQL ledger with the application's tables: `ledger_url` of these tests."""
-    url, _ = PREPARED.to_database(pg_server)
-    yield url
-    pg_server.start()
-    pg_server.drop_database(url)
+def new_postgres_ledger(pg_server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a PostgreSQL ledger with the application's tables: `ledger_url` of these tests."""
+    with PREPARED.on(pg_server, request.node.nodeid) as (url, _):
+        yield url
 
 
 @pytest.fixture
@@ -75,47 +72,33 @@ def ledger(ledger_url: str, source: MemorySource) -> Iterator[Ledger]:
 # Busy ledgers: copies of one that was made once and closed
 
 
-@pytest.fixture(scope="session")
-def busy_sqlite() -> Iterator[tuple[Path, Busy]]:
-    """The SQLite file that busy ledgers are copies of."""
-    directory = Path(tempfile.mkdtemp(prefix="holdfast-busy-", dir=tmpfs_directory()))
-    yield directory / "ledger.db", make_busy(f"sqlite:///{directory / 'ledger.db'}", directory)
-    shutil.rmtree(directory)
+def _make_busy(url: str) -> Busy:
+    with tempfile.TemporaryDirectory(prefix="holdfast-busy-", dir=tmpfs_directory()) as directory:
+        return make_busy(url, Path(directory))
 
 
-@pytest.fixture(scope="session")
-def busy_postgres(pg_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Busy]]:
-    """The PostgreSQL database that busy ledgers are copies of."""
-    pg_server.start()
-    url = pg_server.create_database()
-    yield url.rpartition("/")[2], make_busy(url, tmp_path_factory.mktemp("busy"))
-    pg_server.start()
-    pg_server.drop_database(url)
+BUSY = Original(_make_busy)
 
 
 @pytest.fixture
-def busy_sqlite_url(sqlite_url: str, busy_sqlite: tuple[Path, Busy]) -> str:
-    """The URL of a busy ledger on SQLite."""
-    shutil.copy(busy_sqlite[0], sqlite_url.removeprefix("sqlite:///"))
-    return sqlite_url
+def busy_sqlite(sqlite_url: str) -> tuple[str, Busy]:
+    """The URL of a busy ledger on SQLite, and which unit is which."""
+    return sqlite_url, BUSY.to_file(sqlite_url)
 
 
 @pytest.fixture
-def busy_postgres_url(pg_server: Server, busy_postgres: tuple[str, Busy]) -> Iterator[str]:
-    """The URL of a busy ledger on PostgreSQL, dropped afterwards."""
-    pg_server.start()
-    url = pg_server.create_database(template=busy_postgres[0])
-    yield url
-    pg_server.start()
-    pg_server.drop_database(url)
+def busy_postgres(pg_server: Server, request: pytest.FixtureRequest) -> Iterator[tuple[str, Busy]]:
+    """The URL of a busy ledger on PostgreSQL, and which unit is which."""
+    with BUSY.on(pg_server, request.node.nodeid) as copy:
+        yield copy
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
 def busy_ledger(request: pytest.FixtureRequest) -> tuple[str, Busy]:
     """The URL of a busy ledger on each database in turn, and which unit is which."""
     # Requested by name, so that the server starts only for the tests that use it.
-    url: str = request.getfixturevalue(f"busy_{request.param}_url")
-    return url, request.getfixturevalue(f"busy_{request.param}")[1]
+    copy: tuple[str, Busy] = request.getfixturevalue(f"busy_{request.param}")
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -42,9 +42,10 @@ GUIDE = Path(__file__).parents[2] / "docs" / "nodd.md"
 # What is wrong
 
 
-def test_every_promise_has_a_corruption_that_breaks_it(busy_sqlite_url: str, busy_sqlite: tuple[Path, Busy]) -> None:
+def test_every_promise_has_a_corruption_that_breaks_it(busy_sqlite: tuple[str, Busy]) -> None:
     broken: set[str] = set()
-    client = Client(busy_sqlite_url)
+    url, busy = busy_sqlite
+    client = Client(url)
     client.rollback()
     client.run("PRAGMA foreign_keys = OFF")
     client.run("PRAGMA ignore_check_constraints = ON")
@@ -52,7 +53,7 @@ def test_every_promise_has_a_corruption_that_breaks_it(busy_sqlite_url: str, bus
     client.begin()
     for (trigger,) in triggers:
         client.run(f"DROP TRIGGER {trigger}")
-    hand = Hand(client, busy_sqlite[1])
+    hand = Hand(client, busy)
     for plant in CORRUPTIONS.values():
         with client.undone():
             broken |= {invariant for invariant, _ in plant(hand)}

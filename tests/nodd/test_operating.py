@@ -114,7 +114,7 @@ def test_the_same_error_again_stops_a_drain(store: Store[Any], dead: Queue) -> N
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
-        if len(slept) == 3:  # only now a worker starts
+        if len(slept) >= 3:  # only now a worker starts; by the clock of a server the jobs may be due a moment later
             fail(store, ids[:10], "io_error")
 
     done = Drain(store, dead, shipped(), actor="ann", reason="r", sleep=sleep).run()

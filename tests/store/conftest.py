@@ -1,15 +1,12 @@
 """A ledger of each kind for every test, with a clock that the test moves.
 
-Invariants: a test's ledger is its own: a copy of one that was made once and closed, which is many times faster than
-making it anew, and the same to the byte.
+Invariants: no test sees what another has changed: each has a copy of a ledger that was made once and closed, which is
+many times faster than making it anew.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
@@ -17,7 +14,8 @@ from hypothesis import Phase, settings
 from holdfast.store import Declared, create_store, open_store
 from holdfast.testing import VirtualClock
 from tests.store.verbs import Verbs
-from tests.support.postgres import Server, tmpfs_directory
+from tests.support.ledgers import Original
+from tests.support.postgres import Server
 
 OPERATIONS = {name: Declared() for name in ("echo", "thumbnail")}
 
@@ -36,40 +34,20 @@ def make(url: str) -> None:
         transaction.operations.declare(OPERATIONS)
 
 
-@pytest.fixture(scope="session")
-def sqlite_original() -> Iterator[Path]:
-    """The SQLite file that the tests' ledgers are copies of."""
-    directory = Path(tempfile.mkdtemp(prefix="holdfast-original-", dir=tmpfs_directory()))
-    make(str(directory / "ledger.db"))
-    yield directory / "ledger.db"
-    shutil.rmtree(directory)
-
-
-@pytest.fixture(scope="session")
-def pg_original(pg_server: Server) -> Iterator[str]:
-    """The PostgreSQL database that the tests' ledgers are copies of."""
-    pg_server.start()
-    url = pg_server.create_database()
-    make(url)
-    yield url.rpartition("/")[2]
-    pg_server.start()
-    pg_server.drop_database(url)
+ORIGINAL = Original(make)
 
 
 @pytest.fixture
-def pg_ledger(pg_server: Server, pg_original: str) -> Iterator[str]:
-    """The URL of a ledger on PostgreSQL, dropped afterwards."""
-    pg_server.start()
-    url = pg_server.create_database(template=pg_original)
-    yield url
-    pg_server.start()
-    pg_server.drop_database(url)
+def pg_ledger(pg_server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a ledger on PostgreSQL."""
+    with ORIGINAL.on(pg_server, request.node.nodeid) as (url, _):
+        yield url
 
 
 @pytest.fixture
-def sqlite_ledger(sqlite_url: str, sqlite_original: Path) -> str:
+def sqlite_ledger(sqlite_url: str) -> str:
     """The URL of a ledger on SQLite."""
-    shutil.copy(sqlite_original, sqlite_url.removeprefix("sqlite:///"))
+    ORIGINAL.to_file(sqlite_url)
     return sqlite_url
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -159,6 +160,9 @@ class _Server:
     def load(self, modules: list[str]) -> None:
         for module in modules:
             importlib.import_module(module)
+        # A collection in a child would write to, and so copy, all pages of what was imported.
+        gc.collect()
+        gc.freeze()
 
     def end_all(self) -> None:
         for pid in list(self._pidfds):

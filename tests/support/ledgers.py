@@ -1,7 +1,8 @@
 """Ledgers for tests: each is a copy of one that was made once in this process and closed.
 
-Invariants: a test's ledger is its own; a copy has everything that `make` wrote; with `new_id` a copy has an id of its
-own, on PostgreSQL the same as every ninth copy, which no test makes; only the process that made an original removes it.
+Invariants: no test sees what another has changed; a copy has everything that `make` wrote; with `new_id` a copy has an
+id of its own, on PostgreSQL the same as every ninth copy, which no test makes; only the process that made an original
+removes it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from psycopg import sql
 import holdfast.store
 from holdfast.store import Clock, Store, create_store, migrations, open_store
 from holdfast.store.migrations import migrate
+from tests.support import sessions
 from tests.support.postgres import Server, copy_database, tmpfs_directory
+from tests.support.reused import ReusedLedger
 
 T = TypeVar("T")
 READ_ID = "SELECT value FROM holdfast_meta WHERE name = 'ledger_id'"
@@ -33,6 +36,7 @@ GUARD = "holdfast_meta_update"  # refuses another id; taken off for a moment, so
 MADE = ("tests/store/", "tests/enforcement/", "tests/crash/", "tests/compat/", "tests/cli/test_setup.py")
 COPYING = threading.Lock()
 IDS = 8  # templates on a PostgreSQL server that differ by their id: giving each copy one takes a third of its time
+IN_TURN = 3  # copies on a PostgreSQL server that tests use in turn, so that the next test has another URL and id
 
 
 class Original(Generic[T]):
@@ -71,6 +75,35 @@ class Original(Generic[T]):
         template, made = self._template(server.url(), lambda template: server.create_database(template=template))
         return server.create_database(template=template), made
 
+    @contextlib.contextmanager
+    def on(self, server: Server, file: str) -> Iterator[tuple[str, T]]:
+        """Yield the URL of a copy for a test of a file, and what `make` returned.
+
+        After the block the copy is restored for the next test, or dropped.
+        """
+        server.start()
+        if file.startswith(sessions.ALWAYS_NEW):
+            url, made = self.to_database(server)
+            try:
+                yield url, made
+            finally:
+                server.start()
+                server.drop_database(url)
+            return
+        waiting = _waiting.setdefault((server, self), deque())
+        if len(waiting) < IN_TURN:
+            waiting.appendleft(ReusedLedger(self.to_database(server)[0]))
+        ledger = waiting.popleft()
+        try:
+            yield ledger.url, self._databases[server.url()][1]
+        finally:
+            if ledger.restore():
+                waiting.append(ledger)
+            else:
+                ledger.close()
+                server.start()
+                server.drop_database(ledger.url)
+
     def instead_of(self, url: str) -> T:
         """Replace an empty PostgreSQL database by a copy with the same name."""
         at, _, name = url.rpartition("/")
@@ -82,6 +115,7 @@ class Original(Generic[T]):
                 return f"{at}/{made}"
 
             template, made = self._template(f"{at}/postgres", create)
+            sessions.release(name)
             admin.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))
             copy_database(admin, name, template)
         return made
@@ -98,6 +132,17 @@ class Original(Generic[T]):
             templates.append(url.rpartition("/")[2])
         templates.rotate()
         return templates[0], made
+
+
+# The copies that wait for the next test, on each server.
+_waiting: dict[tuple[Server, Original[Any]], deque[ReusedLedger]] = {}
+
+
+def forget(server: Server) -> None:
+    """Close the copies that wait on a server that ends."""
+    for key in [key for key in _waiting if key[0] is server]:
+        for ledger in _waiting.pop(key):
+            ledger.close()
 
 
 def _identify(url: str) -> None:

@@ -35,6 +35,8 @@ from typing import Literal, Self, TypedDict
 import psycopg
 from psycopg import sql
 
+from tests.support import sessions
+
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 SPACE_NEEDED_BYTES = 1 << 30
@@ -52,7 +54,7 @@ SETTINGS: Mapping[str, str] = {
     "log_line_prefix": "%m [%p] %d ",
 }
 
-# Log messages after which a new start may succeed: backends of a killed server are still ending, or another process
+# Log messages after which a new start may succeed: sessions of a killed server are still ending, or another process
 # uses the port.
 TEMPORARY = ("pre-existing shared memory block", "is another postmaster", "could not create any TCP/IP sockets")
 
@@ -137,6 +139,7 @@ def copy_database(admin: psycopg.Connection, name: str, template: str) -> None:
     # Copying files takes two thirds of the time of logging every page. Before version 15 it is the only strategy.
     strategy = " STRATEGY FILE_COPY" if admin.info.server_version >= 150000 else ""
     statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}" + strategy)
+    sessions.release(template)
     admin.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
 
 
@@ -212,6 +215,7 @@ class Server:
     def drop_database(self, name: str) -> None:
         """Drop a database, by name or URL, and end the connections to it."""
         name = name.rpartition("/")[2]
+        sessions.release(name)
         statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
         self._again_if_lost(lambda: self._connected().execute(statement))
 
@@ -257,7 +261,7 @@ class Server:
         self._signal({"fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode])
 
     def kill(self) -> None:
-        """Send SIGKILL to the postmaster; its backends then end by themselves."""
+        """Send SIGKILL to the postmaster; its sessions then end by themselves."""
         self._signal(signal.SIGKILL)
 
     def restart(self, mode: Literal["fast", "immediate"] = "fast") -> Self:
