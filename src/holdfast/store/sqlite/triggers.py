@@ -370,14 +370,16 @@ def _local(violation: Violation) -> Violation:
 
 
 def _guard(name: str, head: str, violations: list[Violation]) -> str:
-    """Return a trigger whose body is entered only by a row that breaks a rule."""
-    conditions = [laid_out(violation.condition, 4) for violation in violations]
-    when = " OR ".join(f"(\n    {condition}\n  )" for condition in conditions)
+    """Return a trigger that refuses a row that breaks a rule.
+
+    Without a WHEN, which would repeat every condition: each connection reads the text of all triggers.
+    """
     body = "".join(
-        f"  SELECT RAISE(ABORT, '{violation.refusal} {violation.refusal.meaning}') WHERE\n    {condition};\n"
-        for violation, condition in zip(violations, conditions, strict=True)
+        f"  SELECT RAISE(ABORT, '{violation.refusal} {violation.refusal.meaning}') WHERE\n"
+        f"    {laid_out(violation.condition, 4)};\n"
+        for violation in violations
     )
-    return f"CREATE TRIGGER {name} {head}\nWHEN {when}\nBEGIN\n{body}END"
+    return f"CREATE TRIGGER {name} {head}\nBEGIN\n{body}END"
 
 
 def _writer(name: str, head: str, condition: str, body: str) -> str:

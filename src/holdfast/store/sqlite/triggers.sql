@@ -4,31 +4,6 @@
 
 -- trigger: holdfast_jobs_birth
 CREATE TRIGGER holdfast_jobs_birth BEFORE INSERT ON holdfast_jobs
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_jobs WHERE job_id = NEW.job_id AND 1)
-  ) OR (
-    (
-      NOT (
-        ((NEW.state = 'pending' AND NEW.event = 'submit' AND NEW.version = 1))
-        AND NEW.attempts = 0
-        AND NEW.excused = 0
-        AND NEW.status IS NULL
-        AND NEW.lease_token IS NULL
-        AND NEW.lease_owner IS NULL
-        AND NEW.result IS NULL
-        AND NEW.last_error_code IS NULL
-        AND NEW.quarantine_code IS NULL
-        AND NEW.grant_id IS NULL
-        AND NEW.cancel_requested_at IS NULL
-        AND NEW.cancel_by IS NULL
-        AND NEW.lost IS NULL
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = NEW.job_id))
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_jobs WHERE job_id = NEW.job_id AND 1);
@@ -63,15 +38,6 @@ CREATE TRIGGER holdfast_jobs_once BEFORE UPDATE OF
     priority,
     history_from
   ON holdfast_jobs
-WHEN (
-    (
-      NEW.operation IS DISTINCT FROM OLD.operation
-      OR NEW.queue IS DISTINCT FROM OLD.queue
-      OR NEW.priority IS DISTINCT FROM OLD.priority
-      OR NEW.history_from IS DISTINCT FROM OLD.history_from
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
@@ -85,282 +51,6 @@ END;
 
 -- trigger: holdfast_jobs_move
 CREATE TRIGGER holdfast_jobs_move BEFORE UPDATE ON holdfast_jobs
-WHEN (
-    NEW.job_id <> OLD.job_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (
-      NEW.version < OLD.version
-      OR NEW.attempts < OLD.attempts
-      OR NEW.excused < OLD.excused
-      OR NEW.lease_token < OLD.lease_token
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
-    AND (
-      NEW.move_id = OLD.move_id
-      OR NEW.updated_at < OLD.updated_at
-      OR (NEW.state <> OLD.state AND NEW.version <= OLD.version)
-    )
-  ) OR (
-    (
-      (
-        (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
-        AND NOT (
-          (
-            OLD.state = 'pending'
-            AND NEW.state = 'running'
-            AND OLD.status IS NULL
-            AND NEW.status = 'IN_PROGRESS'
-            AND NEW.event IN ('claim')
-            AND NEW.version = OLD.version + 1
-            AND NEW.attempts = OLD.attempts + 1
-            AND NEW.lease_token > coalesce(OLD.lease_token, 0)
-            AND NEW.excused = OLD.excused
-          )
-          OR (
-            OLD.state = 'running'
-            AND NEW.state = 'succeeded'
-            AND OLD.status IN ('IN_PROGRESS', 'COMMITTED')
-            AND NEW.status = 'DONE'
-            AND NEW.event IN ('succeed')
-            AND NEW.version = OLD.version + 1
-            AND NEW.attempts = OLD.attempts
-            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
-            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
-            AND NEW.excused = OLD.excused
-          )
-          OR (
-            OLD.state = 'running'
-            AND NEW.state = 'running'
-            AND OLD.status IN ('LEASED')
-            AND NEW.status = 'IN_PROGRESS'
-            AND NEW.event IN ('start')
-            AND NEW.version = OLD.version + 0
-            AND NEW.attempts = OLD.attempts
-            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
-            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
-            AND NEW.excused = OLD.excused
-          )
-          OR (
-            OLD.state = 'pending'
-            AND NEW.state = 'running'
-            AND OLD.status IS NULL
-            AND NEW.status = 'LEASED'
-            AND NEW.event IN ('claim')
-            AND NEW.version = OLD.version + 1
-            AND NEW.attempts = OLD.attempts + 1
-            AND NEW.lease_token > coalesce(OLD.lease_token, 0)
-            AND NEW.excused = OLD.excused
-          )
-          OR (
-            OLD.state = 'running'
-            AND NEW.state = 'failed'
-            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
-            AND NEW.status IS NULL
-            AND NEW.event IN ('fail')
-            AND NEW.version = OLD.version + 1
-            AND NEW.attempts = OLD.attempts
-            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
-            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
-            AND NEW.excused <= OLD.excused + 1
-          )
-          OR (
-            OLD.state = 'running'
-            AND NEW.state = 'pending'
-            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
-            AND NEW.status IS NULL
-            AND NEW.event IN ('retry', 'expire', 'revoke', 'give_back')
-            AND NEW.version = OLD.version + 2
-            AND NEW.attempts = OLD.attempts
-            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
-            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
-            AND NEW.excused <= OLD.excused + 1
-          )
-          OR (
-            OLD.state = 'failed'
-            AND NEW.state = 'pending'
-            AND OLD.status IS NULL
-            AND NEW.status IS NULL
-            AND NEW.event IN ('retry', 'replay')
-            AND NEW.version = OLD.version + 1
-            AND NEW.attempts = OLD.attempts
-            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
-            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
-            AND NEW.excused = OLD.excused
-          )
-          OR (
-            OLD.state = 'running'
-            AND NEW.state = 'quarantined'
-            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
-            AND NEW.status IS NULL
-            AND NEW.event IN ('quarantine', 'cancel')
-            AND NEW.version = OLD.version + 2
-            AND NEW.attempts = OLD.attempts
-            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
-            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
-            AND NEW.excused <= OLD.excused + 1
-          )
-          OR (
-            OLD.state = 'failed'
-            AND NEW.state = 'quarantined'
-            AND OLD.status IS NULL
-            AND NEW.status IS NULL
-            AND NEW.event IN ('quarantine', 'cancel')
-            AND NEW.version = OLD.version + 1
-            AND NEW.attempts = OLD.attempts
-            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
-            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
-            AND NEW.excused = OLD.excused
-          )
-          OR (
-            OLD.state = 'pending'
-            AND NEW.state = 'quarantined'
-            AND OLD.status IS NULL
-            AND NEW.status IS NULL
-            AND NEW.event IN ('quarantine', 'cancel', 'lapse')
-            AND NEW.version = OLD.version + 1
-            AND NEW.attempts = OLD.attempts
-            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
-            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
-            AND NEW.excused = OLD.excused
-          )
-          OR (
-            OLD.state = 'quarantined'
-            AND NEW.state = 'pending'
-            AND OLD.status IS NULL
-            AND NEW.status IS NULL
-            AND NEW.event IN ('release')
-            AND NEW.version = OLD.version + 1
-            AND NEW.attempts = OLD.attempts
-            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
-            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
-            AND NEW.excused = OLD.excused
-          )
-          OR (
-            OLD.state = 'running'
-            AND NEW.state = 'running'
-            AND OLD.status IN ('IN_PROGRESS')
-            AND NEW.status = 'COMMITTED'
-            AND NEW.event IN ('commit')
-            AND NEW.version = OLD.version + 0
-            AND NEW.attempts = OLD.attempts
-            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
-            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
-            AND NEW.excused = OLD.excused
-          )
-        )
-      )
-      OR (
-        NOT (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
-        AND NEW.version <> OLD.version
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    OLD.state = 'quarantined'
-    AND NEW.state = 'pending'
-    AND NOT (
-      EXISTS (
-        SELECT 1 FROM holdfast_grants g
-        WHERE g.grant_id = NEW.grant_id
-        AND g.state = 'consumed'
-        AND g.move_id = NEW.move_id
-      )
-      AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
-    )
-  ) OR (
-    OLD.state = 'quarantined'
-    AND NEW.state = 'pending'
-    AND EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = NEW.job_id AND c.payload IS NULL)
-  ) OR (
-    OLD.cancel_requested_at IS NOT NULL
-    AND OLD.status IS NOT NULL
-    AND NEW.status IS NULL
-    AND NEW.event <> 'cancel'
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (
-      (
-        NOT (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
-        AND (
-          NEW.attempts IS DISTINCT FROM OLD.attempts
-          OR NEW.excused IS DISTINCT FROM OLD.excused
-          OR NEW.lease_token IS DISTINCT FROM OLD.lease_token
-          OR NEW.run_at IS DISTINCT FROM OLD.run_at
-          OR NEW.due_at IS DISTINCT FROM OLD.due_at
-          OR NEW.resting IS DISTINCT FROM OLD.resting
-          OR NEW.lease_owner IS DISTINCT FROM OLD.lease_owner
-          OR NEW.last_attempt_at IS DISTINCT FROM OLD.last_attempt_at
-          OR NEW.started_at IS DISTINCT FROM OLD.started_at
-          OR NEW.result IS DISTINCT FROM OLD.result
-          OR NEW.last_error_code IS DISTINCT FROM OLD.last_error_code
-          OR NEW.last_error_message IS DISTINCT FROM OLD.last_error_message
-          OR NEW.excuse_code IS DISTINCT FROM OLD.excuse_code
-          OR NEW.excuse_message IS DISTINCT FROM OLD.excuse_message
-          OR NEW.quarantine_code IS DISTINCT FROM OLD.quarantine_code
-          OR NEW.replay_reason IS DISTINCT FROM OLD.replay_reason
-          OR NEW.updated_at IS DISTINCT FROM OLD.updated_at
-          OR NEW.event IS DISTINCT FROM OLD.event
-          OR NEW.actor IS DISTINCT FROM OLD.actor
-          OR NEW.reason IS DISTINCT FROM OLD.reason
-          OR NEW.move_id IS DISTINCT FROM OLD.move_id
-          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
-          OR NEW.lost IS DISTINCT FROM OLD.lost
-          OR (
-            OLD.state <> 'running'
-            AND (
-              NEW.progress IS DISTINCT FROM OLD.progress
-              OR NEW.progress_note IS DISTINCT FROM OLD.progress_note
-            )
-          )
-        )
-      )
-      OR (
-        (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
-        AND NEW.result IS DISTINCT FROM OLD.result
-        AND (OLD.result IS NOT NULL OR NEW.status IS NULL OR NEW.status NOT IN ('COMMITTED', 'DONE'))
-      )
-      OR (
-        (
-          NEW.cancel_requested_at IS DISTINCT FROM OLD.cancel_requested_at
-          OR NEW.cancel_by IS DISTINCT FROM OLD.cancel_by
-          OR NEW.cancel_reason IS DISTINCT FROM OLD.cancel_reason
-          OR NEW.cancel_move_id IS DISTINCT FROM OLD.cancel_move_id
-        )
-        AND (
-          (
-            OLD.cancel_requested_at IS NULL
-            AND NEW.cancel_requested_at IS NOT NULL
-            AND NEW.cancel_by IS NOT NULL
-            AND NEW.cancel_move_id IS NOT NULL
-            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
-            AND NEW.status = OLD.status
-          )
-          OR (
-            NEW.cancel_requested_at IS NULL
-            AND NEW.cancel_by IS NULL
-            AND NEW.cancel_reason IS NULL
-            AND NEW.cancel_move_id IS NULL
-            AND (NEW.state = 'pending' OR NEW.attempts > OLD.attempts)
-          )
-        ) IS NOT TRUE
-      )
-      OR (
-        NEW.lost IS DISTINCT FROM OLD.lost
-        AND (
-          NEW.lost = coalesce(OLD.lost, 0) + 1
-          AND OLD.status IS NOT NULL
-          AND NEW.status IS NULL
-        ) IS NOT TRUE
-      )
-      OR (
-        NEW.deadline_at IS DISTINCT FROM OLD.deadline_at
-        AND NOT (OLD.deadline_at IS NULL AND NEW.version = 1 AND OLD.version = 1)
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.job_id <> OLD.job_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -641,9 +331,6 @@ END;
 
 -- trigger: holdfast_jobs_delete
 CREATE TRIGGER holdfast_jobs_delete BEFORE DELETE ON holdfast_jobs
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -906,11 +593,6 @@ END;
 
 -- trigger: holdfast_calls_birth
 CREATE TRIGGER holdfast_calls_birth BEFORE INSERT ON holdfast_calls
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_calls WHERE job_id = NEW.job_id AND 1)
-  ) OR (
-    EXISTS (SELECT 1 FROM holdfast_calls WHERE client = NEW.client AND key = NEW.key AND 1)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_calls WHERE job_id = NEW.job_id AND 1);
@@ -920,21 +602,6 @@ END;
 
 -- trigger: holdfast_calls_once
 CREATE TRIGGER holdfast_calls_once BEFORE UPDATE ON holdfast_calls
-WHEN (
-    (
-      NEW.job_id IS DISTINCT FROM OLD.job_id
-      OR NEW.operation_version IS DISTINCT FROM OLD.operation_version
-      OR NEW.client IS DISTINCT FROM OLD.client
-      OR NEW.key IS DISTINCT FROM OLD.key
-      OR NEW.payload IS DISTINCT FROM OLD.payload
-      OR NEW.digest IS DISTINCT FROM OLD.digest
-      OR NEW.max_attempts IS DISTINCT FROM OLD.max_attempts
-      OR NEW.replay_attempts IS DISTINCT FROM OLD.replay_attempts
-      OR NEW.replaces IS DISTINCT FROM OLD.replaces
-      OR NEW.created_at IS DISTINCT FROM OLD.created_at
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
@@ -954,9 +621,6 @@ END;
 
 -- trigger: holdfast_calls_delete
 CREATE TRIGGER holdfast_calls_delete BEFORE DELETE ON holdfast_calls
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -992,21 +656,6 @@ END;
 
 -- trigger: holdfast_aborted_insert
 CREATE TRIGGER holdfast_aborted_insert BEFORE INSERT ON holdfast_aborted
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_aborted WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1)
-    OR (
-      NOT EXISTS (
-        SELECT 1 FROM holdfast_jobs r
-        WHERE r.job_id = NEW.job_id
-        AND r.attempts = NEW.attempt
-        AND r.status IS NULL
-        AND r.move_id = NEW.move_id
-        AND r.lease_token = NEW.lease_token
-        AND r.lease_owner = NEW.lease_owner
-      )
-      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-    )
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF005 only the triggers of the ledger may write the journal') WHERE
     EXISTS (SELECT 1 FROM holdfast_aborted WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1)
@@ -1026,9 +675,6 @@ END;
 
 -- trigger: holdfast_aborted_update
 CREATE TRIGGER holdfast_aborted_update BEFORE UPDATE ON holdfast_aborted
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
@@ -1036,9 +682,6 @@ END;
 
 -- trigger: holdfast_aborted_delete
 CREATE TRIGGER holdfast_aborted_delete BEFORE DELETE ON holdfast_aborted
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -1046,11 +689,6 @@ END;
 
 -- trigger: holdfast_tracebacks_insert
 CREATE TRIGGER holdfast_tracebacks_insert BEFORE INSERT ON holdfast_tracebacks
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_tracebacks WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1)
-  ) OR (
-    NOT EXISTS (SELECT 1 FROM holdfast_jobs r WHERE r.job_id = NEW.job_id AND r.attempts >= NEW.attempt)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_tracebacks WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1);
@@ -1060,9 +698,6 @@ END;
 
 -- trigger: holdfast_tracebacks_update
 CREATE TRIGGER holdfast_tracebacks_update BEFORE UPDATE ON holdfast_tracebacks
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
@@ -1070,9 +705,6 @@ END;
 
 -- trigger: holdfast_tracebacks_delete
 CREATE TRIGGER holdfast_tracebacks_delete BEFORE DELETE ON holdfast_tracebacks
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -1080,19 +712,6 @@ END;
 
 -- trigger: holdfast_erased_insert
 CREATE TRIGGER holdfast_erased_insert BEFORE INSERT ON holdfast_erased
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_erased WHERE job_id = NEW.job_id AND 1)
-    OR EXISTS (SELECT 1 FROM holdfast_erased WHERE client = NEW.client AND key_hash = NEW.key_hash AND 1)
-  ) OR (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-    OR NOT EXISTS (
-      SELECT 1 FROM holdfast_grants g
-      WHERE g.grant_id = NEW.grant_id
-      AND g.state = 'consumed'
-      AND g.move_id = NEW.move_id
-      AND g.action = 'erase'
-    )
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_erased WHERE job_id = NEW.job_id AND 1)
@@ -1110,9 +729,6 @@ END;
 
 -- trigger: holdfast_erased_update
 CREATE TRIGGER holdfast_erased_update BEFORE UPDATE ON holdfast_erased
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
@@ -1120,9 +736,6 @@ END;
 
 -- trigger: holdfast_erased_delete
 CREATE TRIGGER holdfast_erased_delete BEFORE DELETE ON holdfast_erased
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
@@ -1130,22 +743,6 @@ END;
 
 -- trigger: holdfast_grants_birth
 CREATE TRIGGER holdfast_grants_birth BEFORE INSERT ON holdfast_grants
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_grants WHERE grant_id = NEW.grant_id AND 1)
-  ) OR (
-    NEW.state IN ('draft', 'active')
-    AND EXISTS (
-      SELECT 1 FROM holdfast_grants
-      WHERE action = NEW.action
-      AND target = NEW.target
-      AND scope = NEW.scope
-      AND state IN ('draft', 'active')
-      AND grant_id IS NOT NEW.grant_id
-    )
-  ) OR (
-    (NOT (((NEW.state = 'draft' AND NEW.event = 'request' AND NEW.version = 1))))
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_grants WHERE grant_id = NEW.grant_id AND 1);
@@ -1175,19 +772,6 @@ CREATE TRIGGER holdfast_grants_once BEFORE UPDATE OF
     created_at,
     history_from
   ON holdfast_grants
-WHEN (
-    (
-      NEW.action IS DISTINCT FROM OLD.action
-      OR NEW.target IS DISTINCT FROM OLD.target
-      OR NEW.scope IS DISTINCT FROM OLD.scope
-      OR NEW.requested_by IS DISTINCT FROM OLD.requested_by
-      OR NEW.expires_at IS DISTINCT FROM OLD.expires_at
-      OR NEW.requested_via IS DISTINCT FROM OLD.requested_via
-      OR NEW.created_at IS DISTINCT FROM OLD.created_at
-      OR NEW.history_from IS DISTINCT FROM OLD.history_from
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
@@ -1205,74 +789,6 @@ END;
 
 -- trigger: holdfast_grants_move
 CREATE TRIGGER holdfast_grants_move BEFORE UPDATE ON holdfast_grants
-WHEN (
-    NEW.grant_id <> OLD.grant_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    NEW.state IS DISTINCT FROM OLD.state
-    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
-  ) OR (
-    (
-      (
-        NEW.state IS DISTINCT FROM OLD.state
-        AND NOT (
-          (
-            OLD.state = 'draft'
-            AND NEW.state = 'active'
-            AND NEW.event IN ('approve')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'active'
-            AND NEW.state = 'consumed'
-            AND NEW.event IN ('consume')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'draft'
-            AND NEW.state = 'revoked'
-            AND NEW.event IN ('revoke')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'active'
-            AND NEW.state = 'revoked'
-            AND NEW.event IN ('revoke')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'active'
-            AND NEW.state = 'expired'
-            AND NEW.event IN ('expire')
-            AND NEW.version = OLD.version + 1
-          )
-        )
-      )
-      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (
-      (
-        NEW.state = OLD.state
-        AND (
-          NEW.approved_by IS DISTINCT FROM OLD.approved_by
-          OR NEW.consumed_by IS DISTINCT FROM OLD.consumed_by
-          OR NEW.approved_via IS DISTINCT FROM OLD.approved_via
-          OR NEW.updated_at IS DISTINCT FROM OLD.updated_at
-          OR NEW.event IS DISTINCT FROM OLD.event
-          OR NEW.actor IS DISTINCT FROM OLD.actor
-          OR NEW.reason IS DISTINCT FROM OLD.reason
-          OR NEW.move_id IS DISTINCT FROM OLD.move_id
-        )
-      )
-      OR (NEW.approved_by IS DISTINCT FROM OLD.approved_by AND NEW.event <> 'approve')
-      OR (NEW.approved_via IS DISTINCT FROM OLD.approved_via AND NEW.event <> 'approve')
-      OR (NEW.consumed_by IS DISTINCT FROM OLD.consumed_by AND NEW.event <> 'consume')
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.grant_id <> OLD.grant_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -1345,9 +861,6 @@ END;
 
 -- trigger: holdfast_grants_delete
 CREATE TRIGGER holdfast_grants_delete BEFORE DELETE ON holdfast_grants
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -1493,14 +1006,6 @@ END;
 
 -- trigger: holdfast_procedures_birth
 CREATE TRIGGER holdfast_procedures_birth BEFORE INSERT ON holdfast_procedures
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_procedures WHERE run_id = NEW.run_id AND 1)
-  ) OR (
-    EXISTS (SELECT 1 FROM holdfast_procedures WHERE idempotency_root = NEW.idempotency_root AND 1)
-  ) OR (
-    (NOT (((NEW.state = 'planned' AND NEW.event = 'plan' AND NEW.version = 1))))
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_procedures WHERE run_id = NEW.run_id AND 1);
@@ -1521,18 +1026,6 @@ CREATE TRIGGER holdfast_procedures_once BEFORE UPDATE OF
     created_at,
     history_from
   ON holdfast_procedures
-WHEN (
-    (
-      NEW.idempotency_root IS DISTINCT FROM OLD.idempotency_root
-      OR NEW.procedure IS DISTINCT FROM OLD.procedure
-      OR NEW.params IS DISTINCT FROM OLD.params
-      OR NEW.plan IS DISTINCT FROM OLD.plan
-      OR NEW.lease IS DISTINCT FROM OLD.lease
-      OR NEW.created_at IS DISTINCT FROM OLD.created_at
-      OR NEW.history_from IS DISTINCT FROM OLD.history_from
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
@@ -1549,82 +1042,6 @@ END;
 
 -- trigger: holdfast_procedures_move
 CREATE TRIGGER holdfast_procedures_move BEFORE UPDATE ON holdfast_procedures
-WHEN (
-    NEW.run_id <> OLD.run_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (NEW.version < OLD.version OR NEW.step < OLD.step) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    NEW.state IS DISTINCT FROM OLD.state
-    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
-  ) OR (
-    (
-      (
-        NEW.state IS DISTINCT FROM OLD.state
-        AND NOT (
-          (
-            OLD.state = 'planned'
-            AND NEW.state = 'running'
-            AND NEW.event IN ('run')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'running'
-            AND NEW.state = 'done'
-            AND NEW.event IN ('finish')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'planned'
-            AND NEW.state = 'stopped'
-            AND NEW.event IN ('abort')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'running'
-            AND NEW.state = 'stopped'
-            AND NEW.event IN ('abort')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'running'
-            AND NEW.state = 'compensating'
-            AND NEW.event IN ('compensate')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'compensating'
-            AND NEW.state = 'stopped'
-            AND NEW.event IN ('stop')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'stopped'
-            AND NEW.state = 'running'
-            AND NEW.event IN ('resume')
-            AND NEW.version = OLD.version + 1
-          )
-        )
-      )
-      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (
-      (
-        NEW.state = OLD.state
-        AND (
-          NEW.stop_state IS DISTINCT FROM OLD.stop_state
-          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
-          OR NEW.event IS DISTINCT FROM OLD.event
-          OR NEW.actor IS DISTINCT FROM OLD.actor
-          OR NEW.reason IS DISTINCT FROM OLD.reason
-          OR NEW.move_id IS DISTINCT FROM OLD.move_id
-          OR NEW.updated_at < OLD.updated_at
-        )
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.run_id <> OLD.run_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -1705,9 +1122,6 @@ END;
 
 -- trigger: holdfast_procedures_delete
 CREATE TRIGGER holdfast_procedures_delete BEFORE DELETE ON holdfast_procedures
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -1843,21 +1257,6 @@ END;
 
 -- trigger: holdfast_steps_birth
 CREATE TRIGGER holdfast_steps_birth BEFORE INSERT ON holdfast_steps
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_steps WHERE step_id = NEW.step_id AND 1)
-  ) OR (
-    NEW.state IN ('performed')
-    AND EXISTS (
-      SELECT 1 FROM holdfast_steps
-      WHERE run_id = NEW.run_id
-      AND number = NEW.number
-      AND state IN ('performed')
-      AND step_id IS NOT NEW.step_id
-    )
-  ) OR (
-    (NOT (((NEW.state = 'performed' AND NEW.event = 'perform' AND NEW.version = 1))))
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_steps WHERE step_id = NEW.step_id AND 1);
@@ -1884,17 +1283,6 @@ CREATE TRIGGER holdfast_steps_once BEFORE UPDATE OF
     created_at,
     history_from
   ON holdfast_steps
-WHEN (
-    (
-      NEW.run_id IS DISTINCT FROM OLD.run_id
-      OR NEW.number IS DISTINCT FROM OLD.number
-      OR NEW.name IS DISTINCT FROM OLD.name
-      OR NEW.outcome IS DISTINCT FROM OLD.outcome
-      OR NEW.created_at IS DISTINCT FROM OLD.created_at
-      OR NEW.history_from IS DISTINCT FROM OLD.history_from
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
@@ -1910,44 +1298,6 @@ END;
 
 -- trigger: holdfast_steps_move
 CREATE TRIGGER holdfast_steps_move BEFORE UPDATE ON holdfast_steps
-WHEN (
-    NEW.step_id <> OLD.step_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    NEW.state IS DISTINCT FROM OLD.state
-    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
-  ) OR (
-    (
-      (
-        NEW.state IS DISTINCT FROM OLD.state
-        AND NOT (
-          (
-            OLD.state = 'performed'
-            AND NEW.state = 'undone'
-            AND NEW.event IN ('undo')
-            AND NEW.version = OLD.version + 1
-          )
-        )
-      )
-      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (
-      (
-        NEW.state = OLD.state
-        AND (
-          NEW.updated_at IS DISTINCT FROM OLD.updated_at
-          OR NEW.event IS DISTINCT FROM OLD.event
-          OR NEW.actor IS DISTINCT FROM OLD.actor
-          OR NEW.reason IS DISTINCT FROM OLD.reason
-          OR NEW.move_id IS DISTINCT FROM OLD.move_id
-        )
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.step_id <> OLD.step_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -1990,9 +1340,6 @@ END;
 
 -- trigger: holdfast_steps_delete
 CREATE TRIGGER holdfast_steps_delete BEFORE DELETE ON holdfast_steps
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -2112,50 +1459,6 @@ END;
 
 -- trigger: holdfast_values_birth
 CREATE TRIGGER holdfast_values_birth BEFORE INSERT ON holdfast_values
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_values WHERE value_id = NEW.value_id AND 1)
-  ) OR (
-    EXISTS (
-      SELECT 1 FROM holdfast_values
-      WHERE operation_code = NEW.operation_code
-      AND protocol_version = NEW.protocol_version
-      AND 1
-    )
-  ) OR (
-    EXISTS (SELECT 1 FROM holdfast_values WHERE vocab_id = NEW.vocab_id AND 1)
-  ) OR (
-    NEW.state IN ('active')
-    AND NEW.status <> 'withheld'
-    AND EXISTS (
-      SELECT 1 FROM holdfast_values
-      WHERE operation_code = NEW.operation_code
-      AND act_type = NEW.act_type
-      AND state IN ('active')
-      AND status <> 'withheld'
-      AND value_id IS NOT NEW.value_id
-    )
-  ) OR (
-    (NOT (((NEW.state = 'active' AND NEW.event = 'admit' AND NEW.version = 1))))
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    NEW.state IN ('active')
-    AND NOT EXISTS (
-      SELECT 1 FROM holdfast_grants g
-      WHERE g.grant_id = NEW.grant_id
-      AND g.state = 'consumed'
-      AND (
-        g.move_id = NEW.move_id
-        OR EXISTS (
-          SELECT 1 FROM holdfast_procedures p
-          WHERE p.run_id = NEW.run_id
-          AND p.grant_id = g.grant_id
-          AND p.state = 'running'
-          AND NEW.status = 'staged'
-        )
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_values WHERE value_id = NEW.value_id AND 1);
@@ -2216,22 +1519,6 @@ CREATE TRIGGER holdfast_values_once BEFORE UPDATE OF
     created_at,
     history_from
   ON holdfast_values
-WHEN (
-    (
-      NEW.vocab_id IS DISTINCT FROM OLD.vocab_id
-      OR NEW.collection IS DISTINCT FROM OLD.collection
-      OR NEW.operation_code IS DISTINCT FROM OLD.operation_code
-      OR NEW.protocol_version IS DISTINCT FROM OLD.protocol_version
-      OR NEW.act_type IS DISTINCT FROM OLD.act_type
-      OR NEW.semantics IS DISTINCT FROM OLD.semantics
-      OR NEW.authority_ref IS DISTINCT FROM OLD.authority_ref
-      OR NEW.digest IS DISTINCT FROM OLD.digest
-      OR NEW.run_id IS DISTINCT FROM OLD.run_id
-      OR NEW.created_at IS DISTINCT FROM OLD.created_at
-      OR NEW.history_from IS DISTINCT FROM OLD.history_from
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
@@ -2252,101 +1539,6 @@ END;
 
 -- trigger: holdfast_values_move
 CREATE TRIGGER holdfast_values_move BEFORE UPDATE ON holdfast_values
-WHEN (
-    NEW.value_id <> OLD.value_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    NEW.state IS DISTINCT FROM OLD.state
-    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
-  ) OR (
-    (
-      (
-        NEW.state IS DISTINCT FROM OLD.state
-        AND NOT (
-          (
-            OLD.state = 'active'
-            AND NEW.state = 'superseded'
-            AND NEW.event IN ('supersede')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'active'
-            AND NEW.state = 'retired'
-            AND NEW.event IN ('retire')
-            AND NEW.version = OLD.version + 1
-          )
-        )
-      )
-      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    ((OLD.state = 'active' AND NEW.state = 'superseded') OR (OLD.state = 'active' AND NEW.state = 'retired'))
-    AND NOT (
-      EXISTS (
-        SELECT 1 FROM holdfast_grants g
-        WHERE g.grant_id = NEW.grant_id
-        AND g.state = 'consumed'
-        AND g.move_id = NEW.move_id
-      )
-      AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
-      AND NOT EXISTS (
-        SELECT 1 FROM holdfast_values r
-        WHERE r.grant_id = NEW.grant_id
-        AND r.value_id <> NEW.value_id
-        AND r.version > 1
-      )
-      OR (
-        NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-        AND EXISTS (
-          SELECT 1 FROM holdfast_journal j
-          WHERE j.subject = NEW.value_id
-          AND j.machine = 'VALUE'
-          AND j.target = NEW.state
-          AND j.grant_id IS NOT NULL
-        )
-      )
-    )
-  ) OR (
-    NEW.status IS DISTINCT FROM OLD.status
-    AND NOT EXISTS (
-      SELECT 1 FROM holdfast_procedures p
-      WHERE p.lease = 'registry:' || NEW.collection
-      AND p.state IN ('running', 'compensating')
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (
-      (
-        NEW.state = OLD.state
-        AND (
-          NEW.successor_code IS DISTINCT FROM OLD.successor_code
-          OR NEW.successor_version IS DISTINCT FROM OLD.successor_version
-          OR NEW.rollback_ref IS DISTINCT FROM OLD.rollback_ref
-          OR NEW.event IS DISTINCT FROM OLD.event
-          OR NEW.actor IS DISTINCT FROM OLD.actor
-          OR NEW.reason IS DISTINCT FROM OLD.reason
-          OR NEW.move_id IS DISTINCT FROM OLD.move_id
-          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
-          OR NEW.updated_at < OLD.updated_at
-        )
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    NEW.status <> OLD.status
-    AND NEW.state IN ('active')
-    AND NEW.status <> 'withheld'
-    AND EXISTS (
-      SELECT 1 FROM holdfast_values
-      WHERE operation_code = NEW.operation_code
-      AND act_type = NEW.act_type
-      AND state IN ('active')
-      AND status <> 'withheld'
-      AND value_id IS NOT NEW.value_id
-    )
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.value_id <> OLD.value_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -2446,9 +1638,6 @@ END;
 
 -- trigger: holdfast_values_delete
 CREATE TRIGGER holdfast_values_delete BEFORE DELETE ON holdfast_values
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -2605,20 +1794,6 @@ END;
 
 -- trigger: holdfast_switches_birth
 CREATE TRIGGER holdfast_switches_birth BEFORE INSERT ON holdfast_switches
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_switches WHERE switch_id = NEW.switch_id AND 1)
-  ) OR (
-    NEW.state IN ('on')
-    AND EXISTS (
-      SELECT 1 FROM holdfast_switches
-      WHERE name = NEW.name
-      AND state IN ('on')
-      AND switch_id IS NOT NEW.switch_id
-    )
-  ) OR (
-    (NOT (((NEW.state = 'on' AND NEW.event = 'throw' AND NEW.version = 1))))
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_switches WHERE switch_id = NEW.switch_id AND 1);
@@ -2642,15 +1817,6 @@ CREATE TRIGGER holdfast_switches_once BEFORE UPDATE OF
     created_at,
     history_from
   ON holdfast_switches
-WHEN (
-    (
-      NEW.name IS DISTINCT FROM OLD.name
-      OR NEW.thrown_by IS DISTINCT FROM OLD.thrown_by
-      OR NEW.created_at IS DISTINCT FROM OLD.created_at
-      OR NEW.history_from IS DISTINCT FROM OLD.history_from
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
@@ -2664,67 +1830,6 @@ END;
 
 -- trigger: holdfast_switches_move
 CREATE TRIGGER holdfast_switches_move BEFORE UPDATE ON holdfast_switches
-WHEN (
-    NEW.switch_id <> OLD.switch_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    NEW.state IS DISTINCT FROM OLD.state
-    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
-  ) OR (
-    (
-      (
-        NEW.state IS DISTINCT FROM OLD.state
-        AND NOT (
-          (OLD.state = 'on' AND NEW.state = 'off' AND NEW.event IN ('lift') AND NEW.version = OLD.version + 1)
-        )
-      )
-      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    ((OLD.state = 'on' AND NEW.state = 'off'))
-    AND NOT (
-      EXISTS (
-        SELECT 1 FROM holdfast_grants g
-        WHERE g.grant_id = NEW.grant_id
-        AND g.state = 'consumed'
-        AND g.move_id = NEW.move_id
-      )
-      AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
-      AND NOT EXISTS (
-        SELECT 1 FROM holdfast_switches r
-        WHERE r.grant_id = NEW.grant_id
-        AND r.switch_id <> NEW.switch_id
-        AND r.version > 1
-      )
-      OR (
-        NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-        AND EXISTS (
-          SELECT 1 FROM holdfast_journal j
-          WHERE j.subject = NEW.switch_id
-          AND j.machine = 'SWITCH'
-          AND j.target = NEW.state
-          AND j.grant_id IS NOT NULL
-        )
-      )
-    )
-  ) OR (
-    (
-      (
-        NEW.state = OLD.state
-        AND (
-          NEW.updated_at IS DISTINCT FROM OLD.updated_at
-          OR NEW.event IS DISTINCT FROM OLD.event
-          OR NEW.actor IS DISTINCT FROM OLD.actor
-          OR NEW.reason IS DISTINCT FROM OLD.reason
-          OR NEW.move_id IS DISTINCT FROM OLD.move_id
-          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
-        )
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.switch_id <> OLD.switch_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -2790,9 +1895,6 @@ END;
 
 -- trigger: holdfast_switches_delete
 CREATE TRIGGER holdfast_switches_delete BEFORE DELETE ON holdfast_switches
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -2907,21 +2009,6 @@ END;
 
 -- trigger: holdfast_settings_birth
 CREATE TRIGGER holdfast_settings_birth BEFORE INSERT ON holdfast_settings
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_settings WHERE setting_id = NEW.setting_id AND 1)
-  ) OR (
-    NEW.state IN ('active')
-    AND EXISTS (
-      SELECT 1 FROM holdfast_settings
-      WHERE kind = NEW.kind
-      AND name = NEW.name
-      AND state IN ('active')
-      AND setting_id IS NOT NEW.setting_id
-    )
-  ) OR (
-    (NOT (((NEW.state = 'active' AND NEW.event = 'set' AND NEW.version = 1))))
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_settings WHERE setting_id = NEW.setting_id AND 1);
@@ -2947,16 +2034,6 @@ CREATE TRIGGER holdfast_settings_once BEFORE UPDATE OF
     created_at,
     history_from
   ON holdfast_settings
-WHEN (
-    (
-      NEW.kind IS DISTINCT FROM OLD.kind
-      OR NEW.name IS DISTINCT FROM OLD.name
-      OR NEW.value IS DISTINCT FROM OLD.value
-      OR NEW.created_at IS DISTINCT FROM OLD.created_at
-      OR NEW.history_from IS DISTINCT FROM OLD.history_from
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
@@ -2971,50 +2048,6 @@ END;
 
 -- trigger: holdfast_settings_move
 CREATE TRIGGER holdfast_settings_move BEFORE UPDATE ON holdfast_settings
-WHEN (
-    NEW.setting_id <> OLD.setting_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    NEW.state IS DISTINCT FROM OLD.state
-    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
-  ) OR (
-    (
-      (
-        NEW.state IS DISTINCT FROM OLD.state
-        AND NOT (
-          (
-            OLD.state = 'active'
-            AND NEW.state = 'replaced'
-            AND NEW.event IN ('replace')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.state = 'active'
-            AND NEW.state = 'removed'
-            AND NEW.event IN ('remove')
-            AND NEW.version = OLD.version + 1
-          )
-        )
-      )
-      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (
-      (
-        NEW.state = OLD.state
-        AND (
-          NEW.updated_at IS DISTINCT FROM OLD.updated_at
-          OR NEW.event IS DISTINCT FROM OLD.event
-          OR NEW.actor IS DISTINCT FROM OLD.actor
-          OR NEW.reason IS DISTINCT FROM OLD.reason
-          OR NEW.move_id IS DISTINCT FROM OLD.move_id
-        )
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.setting_id <> OLD.setting_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -3063,9 +2096,6 @@ END;
 
 -- trigger: holdfast_settings_delete
 CREATE TRIGGER holdfast_settings_delete BEFORE DELETE ON holdfast_settings
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -3200,97 +2230,6 @@ END;
 
 -- trigger: holdfast_journal_insert
 CREATE TRIGGER holdfast_journal_insert BEFORE INSERT ON holdfast_journal
-WHEN (
-    EXISTS (
-      SELECT 1 FROM holdfast_journal
-      WHERE machine = NEW.machine
-      AND subject = NEW.subject
-      AND version = NEW.version
-    )
-    OR (NEW.seq <> -1 AND EXISTS (SELECT 1 FROM holdfast_journal WHERE seq = NEW.seq))
-    OR (
-      NOT (
-        typeof(NEW.version) = 'integer'
-        AND CASE NEW.machine
-        WHEN 'JOB'
-        THEN EXISTS (
-          SELECT 1 FROM holdfast_jobs r
-          WHERE r.job_id = NEW.subject
-          AND r.move_id = NEW.move_id
-          AND r.version = NEW.version
-          AND NEW.version >= r.history_from
-        )
-        WHEN 'GRANT'
-        THEN EXISTS (
-          SELECT 1 FROM holdfast_grants r
-          WHERE r.grant_id = NEW.subject
-          AND r.move_id = NEW.move_id
-          AND r.version = NEW.version
-          AND NEW.version >= r.history_from
-        )
-        WHEN 'PROCEDURE'
-        THEN EXISTS (
-          SELECT 1 FROM holdfast_procedures r
-          WHERE r.run_id = NEW.subject
-          AND r.move_id = NEW.move_id
-          AND r.version = NEW.version
-          AND NEW.version >= r.history_from
-        )
-        WHEN 'STEP'
-        THEN EXISTS (
-          SELECT 1 FROM holdfast_steps r
-          WHERE r.step_id = NEW.subject
-          AND r.move_id = NEW.move_id
-          AND r.version = NEW.version
-          AND NEW.version >= r.history_from
-        )
-        WHEN 'VALUE'
-        THEN EXISTS (
-          SELECT 1 FROM holdfast_values r
-          WHERE r.value_id = NEW.subject
-          AND r.move_id = NEW.move_id
-          AND r.version = NEW.version
-          AND NEW.version >= r.history_from
-        )
-        WHEN 'SWITCH'
-        THEN EXISTS (
-          SELECT 1 FROM holdfast_switches r
-          WHERE r.switch_id = NEW.subject
-          AND r.move_id = NEW.move_id
-          AND r.version = NEW.version
-          AND NEW.version >= r.history_from
-        )
-        WHEN 'SETTING'
-        THEN EXISTS (
-          SELECT 1 FROM holdfast_settings r
-          WHERE r.setting_id = NEW.subject
-          AND r.move_id = NEW.move_id
-          AND r.version = NEW.version
-          AND NEW.version >= r.history_from
-        )
-        WHEN 'EXECUTION'
-        THEN EXISTS (
-          SELECT 1 FROM holdfast_jobs r
-          WHERE r.job_id = NEW.subject / 1000000
-          AND r.attempts = NEW.subject % 1000000
-          AND r.status = NEW.target
-          AND r.move_id = NEW.move_id
-        )
-        WHEN 'REQUEST'
-        THEN EXISTS (
-          SELECT 1 FROM holdfast_jobs r
-          WHERE r.job_id = NEW.subject
-          AND r.attempts = NEW.version
-          AND r.cancel_move_id = NEW.move_id
-        )
-        WHEN 'MAINTENANCE'
-        THEN EXISTS (SELECT 1 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)
-        ELSE 0
-        END
-      )
-      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-    )
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF005 only the triggers of the ledger may write the journal') WHERE
     EXISTS (
@@ -3386,9 +2325,6 @@ END;
 
 -- trigger: holdfast_journal_update
 CREATE TRIGGER holdfast_journal_update BEFORE UPDATE ON holdfast_journal
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
@@ -3396,9 +2332,6 @@ END;
 
 -- trigger: holdfast_journal_delete
 CREATE TRIGGER holdfast_journal_delete BEFORE DELETE ON holdfast_journal
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -3406,12 +2339,6 @@ END;
 
 -- trigger: holdfast_seals_insert
 CREATE TRIGGER holdfast_seals_insert BEFORE INSERT ON holdfast_seals
-WHEN (
-    NEW.seal_id <> 1 + (SELECT coalesce(max(seal_id), 0) FROM holdfast_seals)
-    OR NEW.previous IS NOT coalesce(
-      (SELECT hash FROM holdfast_seals ORDER BY seal_id DESC LIMIT 1), NEW.previous
-    )
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF005 only the triggers of the ledger may write the journal') WHERE
     NEW.seal_id <> 1 + (SELECT coalesce(max(seal_id), 0) FROM holdfast_seals)
@@ -3422,9 +2349,6 @@ END;
 
 -- trigger: holdfast_seals_update
 CREATE TRIGGER holdfast_seals_update BEFORE UPDATE ON holdfast_seals
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
@@ -3432,9 +2356,6 @@ END;
 
 -- trigger: holdfast_seals_delete
 CREATE TRIGGER holdfast_seals_delete BEFORE DELETE ON holdfast_seals
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
@@ -3442,9 +2363,6 @@ END;
 
 -- trigger: holdfast_archives_insert
 CREATE TRIGGER holdfast_archives_insert BEFORE INSERT ON holdfast_archives
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_archives WHERE archive_id = NEW.archive_id)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF005 only the triggers of the ledger may write the journal') WHERE
     EXISTS (SELECT 1 FROM holdfast_archives WHERE archive_id = NEW.archive_id);
@@ -3452,9 +2370,6 @@ END;
 
 -- trigger: holdfast_archives_update
 CREATE TRIGGER holdfast_archives_update BEFORE UPDATE ON holdfast_archives
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
@@ -3462,9 +2377,6 @@ END;
 
 -- trigger: holdfast_archives_delete
 CREATE TRIGGER holdfast_archives_delete BEFORE DELETE ON holdfast_archives
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
@@ -3472,18 +2384,6 @@ END;
 
 -- trigger: holdfast_evidence_insert
 CREATE TRIGGER holdfast_evidence_insert BEFORE INSERT ON holdfast_evidence
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_evidence WHERE evidence_id = NEW.evidence_id AND 1)
-    OR (
-      NEW.voided_at IS NULL
-      AND EXISTS (
-        SELECT 1 FROM holdfast_evidence
-        WHERE run_id = NEW.run_id
-        AND kind = NEW.kind
-        AND voided_at IS NULL
-      )
-    )
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     EXISTS (SELECT 1 FROM holdfast_evidence WHERE evidence_id = NEW.evidence_id AND 1)
@@ -3500,18 +2400,6 @@ END;
 
 -- trigger: holdfast_evidence_update
 CREATE TRIGGER holdfast_evidence_update BEFORE UPDATE ON holdfast_evidence
-WHEN (
-    OLD.voided_at IS NOT NULL
-    OR NEW.evidence_id IS DISTINCT FROM OLD.evidence_id
-    OR NEW.run_id IS DISTINCT FROM OLD.run_id
-    OR NEW.kind IS DISTINCT FROM OLD.kind
-    OR NEW.subject IS DISTINCT FROM OLD.subject
-    OR NEW.content IS DISTINCT FROM OLD.content
-    OR NEW.digest IS DISTINCT FROM OLD.digest
-    OR NEW.actor IS DISTINCT FROM OLD.actor
-    OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
-    OR NEW.created_at IS DISTINCT FROM OLD.created_at
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     OLD.voided_at IS NOT NULL
@@ -3528,9 +2416,6 @@ END;
 
 -- trigger: holdfast_evidence_delete
 CREATE TRIGGER holdfast_evidence_delete BEFORE DELETE ON holdfast_evidence
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
@@ -3538,9 +2423,6 @@ END;
 
 -- trigger: holdfast_leases_insert
 CREATE TRIGGER holdfast_leases_insert BEFORE INSERT ON holdfast_leases
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_leases WHERE name = NEW.name AND token >= NEW.token)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     EXISTS (SELECT 1 FROM holdfast_leases WHERE name = NEW.name AND token >= NEW.token);
@@ -3548,9 +2430,6 @@ END;
 
 -- trigger: holdfast_leases_update
 CREATE TRIGGER holdfast_leases_update BEFORE UPDATE ON holdfast_leases
-WHEN (
-    NEW.name <> OLD.name OR NEW.token < OLD.token OR (NEW.holder <> OLD.holder AND NEW.token = OLD.token)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     NEW.name <> OLD.name OR NEW.token < OLD.token OR (NEW.holder <> OLD.holder AND NEW.token = OLD.token);
@@ -3558,9 +2437,6 @@ END;
 
 -- trigger: holdfast_leases_delete
 CREATE TRIGGER holdfast_leases_delete BEFORE DELETE ON holdfast_leases
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     1;
@@ -3568,61 +2444,6 @@ END;
 
 -- trigger: holdfast_meta_insert
 CREATE TRIGGER holdfast_meta_insert BEFORE INSERT ON holdfast_meta
-WHEN (
-    EXISTS (
-      SELECT 1 FROM holdfast_meta m
-      WHERE NEW.name = m.name
-      AND (
-        CASE NEW.name
-        WHEN 'environment'
-        THEN CASE NEW.value
-        WHEN 'dev'
-        THEN 0
-        WHEN 'stage'
-        THEN 1
-        WHEN 'prod'
-        THEN 2
-        ELSE 2
-        END
-        WHEN 'governed'
-        THEN CASE NEW.value
-        WHEN 'no'
-        THEN 0
-        WHEN 'yes'
-        THEN 1
-        ELSE 1
-        END
-        ELSE 0
-        END
-      ) < (
-        CASE m.name
-        WHEN 'environment'
-        THEN CASE m.value
-        WHEN 'dev'
-        THEN 0
-        WHEN 'stage'
-        THEN 1
-        WHEN 'prod'
-        THEN 2
-        ELSE 2
-        END
-        WHEN 'governed'
-        THEN CASE m.value
-        WHEN 'no'
-        THEN 0
-        WHEN 'yes'
-        THEN 1
-        ELSE 1
-        END
-        ELSE 0
-        END
-      )
-    )
-  ) OR (
-    EXISTS (SELECT 1 FROM holdfast_meta WHERE name = NEW.name AND 1)
-    AND NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     EXISTS (
@@ -3682,71 +2503,6 @@ END;
 
 -- trigger: holdfast_meta_update
 CREATE TRIGGER holdfast_meta_update BEFORE UPDATE ON holdfast_meta
-WHEN (
-    NEW.name = OLD.name
-    AND (
-      CASE NEW.name
-      WHEN 'environment'
-      THEN CASE NEW.value
-      WHEN 'dev'
-      THEN 0
-      WHEN 'stage'
-      THEN 1
-      WHEN 'prod'
-      THEN 2
-      ELSE 2
-      END
-      WHEN 'governed'
-      THEN CASE NEW.value
-      WHEN 'no'
-      THEN 0
-      WHEN 'yes'
-      THEN 1
-      ELSE 1
-      END
-      ELSE 0
-      END
-    ) < (
-      CASE OLD.name
-      WHEN 'environment'
-      THEN CASE OLD.value
-      WHEN 'dev'
-      THEN 0
-      WHEN 'stage'
-      THEN 1
-      WHEN 'prod'
-      THEN 2
-      ELSE 2
-      END
-      WHEN 'governed'
-      THEN CASE OLD.value
-      WHEN 'no'
-      THEN 0
-      WHEN 'yes'
-      THEN 1
-      ELSE 1
-      END
-      ELSE 0
-      END
-    )
-  ) OR (
-    OLD.name = 'environment'
-    AND NEW.value <> OLD.value
-    AND EXISTS (SELECT 1 FROM holdfast_grants g WHERE g.state = 'active')
-  ) OR (
-    (
-      NEW.name <> OLD.name
-      AND (OLD.name IN ('environment', 'governed') OR NEW.name IN ('environment', 'governed'))
-    )
-    OR (
-      (
-        OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
-        OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
-      )
-      AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
-      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-    )
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     NEW.name = OLD.name
@@ -3816,13 +2572,6 @@ END;
 
 -- trigger: holdfast_meta_delete
 CREATE TRIGGER holdfast_meta_delete BEFORE DELETE ON holdfast_meta
-WHEN (
-    OLD.name IN ('environment', 'governed')
-    OR (
-      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed', 'erasure_secret')
-      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-    )
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     OLD.name IN ('environment', 'governed')
@@ -3834,22 +2583,6 @@ END;
 
 -- trigger: holdfast_approvers_insert
 CREATE TRIGGER holdfast_approvers_insert BEFORE INSERT ON holdfast_approvers
-WHEN (
-    EXISTS (SELECT 1 FROM holdfast_approvers r WHERE r.name = NEW.name AND r.revoked_at IS NULL)
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (NEW.revoked_at IS NOT NULL OR NEW.revoked_by IS NOT NULL)
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    NOT EXISTS (
-      SELECT 1 FROM holdfast_grants g
-      WHERE g.grant_id = NEW.grant_id
-      AND g.state = 'consumed'
-      AND g.action = 'approver.add'
-      AND g.target = NEW.name
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_approvers r WHERE r.name = NEW.name AND r.revoked_at IS NULL)
@@ -3870,62 +2603,6 @@ END;
 
 -- trigger: holdfast_approvers_update
 CREATE TRIGGER holdfast_approvers_update BEFORE UPDATE ON holdfast_approvers
-WHEN (
-    NOT (
-      (
-        OLD.revoked_at IS NOT NULL
-        AND NEW.revoked_at IS NULL
-        AND coalesce(NEW.grant_id, 0) > coalesce(OLD.grant_id, 0)
-        AND NEW.name = OLD.name
-      )
-      OR (
-        OLD.revoked_at IS NULL
-        AND NEW.revoked_at IS NOT NULL
-        AND NOT (
-          NEW.name IS DISTINCT FROM OLD.name
-          OR NEW.public_key IS DISTINCT FROM OLD.public_key
-          OR NEW.added_by IS DISTINCT FROM OLD.added_by
-          OR NEW.reason IS DISTINCT FROM OLD.reason
-          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
-          OR NEW.added_at IS DISTINCT FROM OLD.added_at
-        )
-      )
-      OR NOT (
-        NEW.name IS DISTINCT FROM OLD.name
-        OR NEW.public_key IS DISTINCT FROM OLD.public_key
-        OR NEW.added_by IS DISTINCT FROM OLD.added_by
-        OR NEW.reason IS DISTINCT FROM OLD.reason
-        OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
-        OR NEW.added_at IS DISTINCT FROM OLD.added_at
-        OR NEW.revoked_at IS DISTINCT FROM OLD.revoked_at
-        OR NEW.revoked_by IS DISTINCT FROM OLD.revoked_by
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    OLD.revoked_at IS NOT NULL
-    AND NEW.revoked_at IS NULL
-    AND coalesce(NEW.grant_id, 0) > coalesce(OLD.grant_id, 0)
-    AND NOT EXISTS (
-      SELECT 1 FROM holdfast_grants g
-      WHERE g.grant_id = NEW.grant_id
-      AND g.state = 'consumed'
-      AND g.action = 'approver.add'
-      AND g.target = NEW.name
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    OLD.revoked_at IS NULL
-    AND NEW.revoked_at IS NOT NULL
-    AND NOT EXISTS (
-      SELECT 1 FROM holdfast_grants g
-      WHERE g.grant_id > coalesce(OLD.grant_id, 0)
-      AND g.state = 'consumed'
-      AND g.action = 'approver.revoke'
-      AND g.target = NEW.name
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NOT (
@@ -3986,9 +2663,6 @@ END;
 
 -- trigger: holdfast_approvers_delete
 CREATE TRIGGER holdfast_approvers_delete BEFORE DELETE ON holdfast_approvers
-WHEN (
-    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -4059,9 +2733,6 @@ END;
 
 -- trigger: holdfast_maintenance_one
 CREATE TRIGGER holdfast_maintenance_one BEFORE INSERT ON holdfast_maintenance
-WHEN (
-    NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF011 the maintenance door must be shut before the transaction ends or opens it again') WHERE
     NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -4069,9 +2740,6 @@ END;
 
 -- trigger: holdfast_maintenance_update
 CREATE TRIGGER holdfast_maintenance_update BEFORE UPDATE ON holdfast_maintenance
-WHEN (
-    1
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     1;
@@ -4079,19 +2747,6 @@ END;
 
 -- governed trigger: holdfast_jobs_in_force
 CREATE TRIGGER holdfast_jobs_in_force BEFORE INSERT ON holdfast_jobs
-WHEN (
-    NEW.operation <> 'noop'
-    AND NOT EXISTS (
-      SELECT 1 FROM holdfast_values v JOIN holdfast_collections s ON s.collection = v.collection
-      WHERE v.operation_code = NEW.operation
-      AND v.protocol_version = (SELECT k.operation_version FROM holdfast_calls k WHERE k.job_id = NEW.job_id)
-      AND v.collection = 'operations'
-      AND v.state = 'active'
-      AND v.status = 'in force'
-      AND s.status = 'in force'
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  )
 BEGIN
   SELECT RAISE(ABORT, 'HF015 new work in a governed ledger needs a version of its operation that is in force') WHERE
     NEW.operation <> 'noop'
