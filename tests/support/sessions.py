@@ -1,8 +1,8 @@
 """Keeps the sessions of ledgers on PostgreSQL that tests close, for the next connections to the same database.
 
 A new session takes 2 ms of CPU, and 15 ms more to read the catalogue of a ledger and to plan its statements; a test of
-a command opens several. Only the process of the server is kept: each connection is a new object, and its session is
-reset, almost as PgBouncer hands on a session.
+a command opens several. Only the process of the server is kept, with its plans: each connection is a new object, and
+its session is reset, as PgBouncer does it before it gives a session to another client.
 
 Invariants: a session is kept only for the same parameters, and never while its database is copied or dropped; a process
 uses only sessions of its own; tests of what is new in a database (`ALWAYS_NEW`), and all their shells, have new ones.
