@@ -16,7 +16,7 @@ from tests.support.ledgers import new_ledger
 from tests.support.postgres import Server
 from tests.support.reused import ReusedLedger
 
-# What DISCARD ALL would show of a session, in one row.
+# The state of a session that its next user must not find.
 SESSION = """
 SELECT current_setting('statement_timeout'), current_setting('search_path'), current_user::text,
        (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_cursors),
@@ -35,16 +35,18 @@ def copy(pg_server: Server) -> Iterator[ReusedLedger]:
     pg_server.drop_database(url)
 
 
-def contents(url: str) -> dict[str, list[bytes]]:
+def contents(url: str) -> dict[str, list[list[bytes]]]:
     """Return all that is in the tables and sequences of a ledger."""
     with psycopg.connect(url) as session:
         names = [name for (name,) in session.execute("SELECT relname FROM pg_class WHERE relkind IN ('r', 'S') AND"
                                                      " relnamespace = 'public'::regnamespace")]  # fmt: skip
-        found = {}
+        found: dict[str, list[list[bytes]]] = {}
         for name in names:
             with session.cursor() as cursor, cursor.copy(f"COPY (TABLE {name}) TO STDOUT") as rows:
-                # Of a sequence, not how many values are reserved in the log.
-                found[name] = sorted(bytes(row).rsplit(b"\t", 2)[0] if "_seq" in name else bytes(row) for row in rows)
+                lines = [bytes(row).split(b"\t") for row in rows]
+            if name.endswith("_seq"):
+                lines = [[value, is_called] for value, _, is_called in lines]  # not what is reserved in the log
+            found[name] = sorted(lines)
         return found
 
 

@@ -54,7 +54,7 @@ SETTINGS: Mapping[str, str] = {
     "log_line_prefix": "%m [%p] %d ",
 }
 
-# Log messages after which a new start may succeed: sessions of a killed server are still ending, or another process
+# Log messages after which a new start may succeed: backends of a killed server are still ending, or another process
 # uses the port.
 TEMPORARY = ("pre-existing shared memory block", "is another postmaster", "could not create any TCP/IP sockets")
 
@@ -261,7 +261,7 @@ class Server:
         self._signal({"fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode])
 
     def kill(self) -> None:
-        """Send SIGKILL to the postmaster; its sessions then end by themselves."""
+        """Send SIGKILL to the postmaster; its backends then end by themselves."""
         self._signal(signal.SIGKILL)
 
     def restart(self, mode: Literal["fast", "immediate"] = "fast") -> Self:

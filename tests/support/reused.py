@@ -1,7 +1,7 @@
 """A copy of a ledger on PostgreSQL that tests use one after the other, instead of a database for each.
 
 To copy and to drop a database takes 13 ms of CPU, and its first sessions read the whole catalogue. To put back the
-rows takes two.
+rows takes two to four.
 
 Invariants: after `restore` has returned True, tables, sequences and catalogue are as they were at first, and no session
 but kept ones is left. The files may be larger, up to where the planner would notice.

@@ -2,7 +2,7 @@
 
 A new session takes 2 ms of CPU, and 15 ms more to read the catalogue of a ledger and to plan its statements; a test of
 a command opens several. Only the process of the server is kept, with its plans: each connection is a new object, and
-its session is reset, as PgBouncer does it before it gives a session to another client.
+its session is reset by all that DISCARD ALL does, except for the plans.
 
 Invariants: a session is kept only for the same parameters, and never while its database is copied or dropped; a process
 uses only sessions of its own; tests of what is new in a database (`ALWAYS_NEW`), and all their shells, have new ones.
@@ -34,7 +34,7 @@ ALWAYS_NEW = (
     "tests/store/test_session_settings.py",
     "tests/store/test_watch.py",
 )
-# What DISCARD ALL does, but for the plans, of which the statements of the triggers have many.
+# The plans stay: the statements of the triggers have many.
 RESET = (
     b"ROLLBACK; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; UNLISTEN *;"
     b" DISCARD SEQUENCES; DISCARD TEMP; SELECT pg_advisory_unlock_all()"
