@@ -15,6 +15,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import clauses, compared, sessions
 from tests.support.attacks import KINDS
 from tests.support.browsers import CHROMIUM
-from tests.support.ledgers import copied, forget, new_ledger
+from tests.support.ledgers import LedgerIn, copied, forget, new_ledger
 from tests.support.pgbouncer import PGBOUNCER
 from tests.support.postgres import Server, tmpfs_directory
 from tests.support.power import STRACE
@@ -194,6 +195,41 @@ def new_postgres_ledger(pg_server: Server, request: pytest.FixtureRequest) -> It
     """The URL of a ledger on PostgreSQL that is as a new dev ledger."""
     with new_ledger().on(pg_server, request.node.nodeid) as (url, _):
         yield url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+def ledger_in(request: pytest.FixtureRequest) -> Iterator[LedgerIn]:
+    """What makes the one ledger of a test and returns its URL: new, of an environment, of each kind in turn."""
+    with ExitStack() as used:
+
+        def made(environment: str, *, governed: bool = False) -> str:
+            original = new_ledger(environment, governed=governed)
+            if request.param == "postgres":
+                server = request.getfixturevalue("pg_server")
+                return used.enter_context(original.on(server, request.node.nodeid))[0]
+            url: str = request.getfixturevalue("sqlite_url")
+            original.to_file(url)
+            return url
+
+        yield made
+
+
+@pytest.fixture
+def stage_url(ledger_in: LedgerIn) -> str:
+    """The URL of a new stage ledger of each kind in turn."""
+    return ledger_in("stage")
+
+
+@pytest.fixture
+def prod_url(ledger_in: LedgerIn) -> str:
+    """The URL of a new prod ledger of each kind in turn."""
+    return ledger_in("prod")
+
+
+@pytest.fixture
+def governed_url(ledger_in: LedgerIn) -> str:
+    """The URL of a new dev ledger that is governed, of each kind in turn."""
+    return ledger_in("dev", governed=True)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])

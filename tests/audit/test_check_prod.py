@@ -20,12 +20,11 @@ from holdfast.core.machines import GRANT
 from holdfast.core.selection import candidates_hash
 from holdfast.governance.quarantine import add
 from holdfast.governance.releases import release_many
-from holdfast.store import Store, Submission
+from holdfast.store import Store, Submission, open_store
 from holdfast.store.enforcement import Refusal
 from holdfast.store.tables import table_named
 from tests.enforcement.raw import DOOR, SHUT, Client, Hand
 from tests.governance.granting import People, approve_in_prod, requested, wanted
-from tests.support.ledgers import new_store
 
 
 class Prod:
@@ -72,8 +71,8 @@ def text(value: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def prod(empty_url: str, tmp_path: Path) -> Iterator[Prod]:
-    with new_store(empty_url, environment="prod") as store:
+def prod(prod_url: str, tmp_path: Path) -> Iterator[Prod]:
+    with open_store(prod_url) as store:
         made = Prod(store, People(tmp_path))
         yield made
         made.client.close()

@@ -18,15 +18,14 @@ from holdfast.store.migrations import migrate, verify
 from tests.enforcement.raw import DOOR, SHUT, Client, Hand
 from tests.governance.registries import WHO
 from tests.governance.successions import governed, made
-from tests.support.ledgers import new_store
 
 pytestmark = [pytest.mark.attack("sql"), pytest.mark.req("L-16")]
 
 
 @pytest.fixture
-def ledger(empty_url: str) -> Iterator[Store[Any]]:
+def ledger(governed_url: str) -> Iterator[Store[Any]]:
     """A governed ledger with ship 1.0.0 and pack 1.0.0 in force."""
-    with governed(empty_url) as store:
+    with governed(governed_url) as store:
         yield store
 
 
@@ -56,9 +55,9 @@ def test_a_version_that_the_registry_does_not_have_is_refused(hand: Hand, operat
     assert refusal(hand, operation, version) == Refusal.NOT_IN_FORCE
 
 
-def test_without_a_registry_only_the_built_in_operation_is_accepted(empty_url: str) -> None:
-    with made(empty_url):
-        client = Client(empty_url)
+def test_without_a_registry_only_the_built_in_operation_is_accepted(governed_url: str) -> None:
+    with made(governed_url):
+        client = Client(governed_url)
         hand = Hand(client)
         assert refusal(hand, "ship") == Refusal.NOT_IN_FORCE
         assert refusal(hand, "noop") is None
@@ -113,11 +112,10 @@ def test_a_restore_brings_jobs_of_any_version_through_the_door(hand: Hand) -> No
     hand.client.run(SHUT)
 
 
-def test_a_ledger_that_is_not_governed_accepts_any_version(empty_url: str) -> None:
-    with new_store(empty_url):
-        client = Client(empty_url)
-        assert refusal(Hand(client), "mail", "9.0.0") is None
-        client.close()
+def test_a_ledger_that_is_not_governed_accepts_any_version(ledger_url: str) -> None:
+    client = Client(ledger_url)
+    assert refusal(Hand(client), "mail", "9.0.0") is None
+    client.close()
 
 
 def test_a_governed_ledger_without_its_trigger_is_not_opened(ledger: Store[Any]) -> None:

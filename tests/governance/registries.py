@@ -11,6 +11,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -30,7 +31,7 @@ from holdfast.store import Store, open_store
 from tests.audit.knife import without_triggers
 from tests.enforcement.raw import Client
 from tests.governance.granting import approve_in_prod
-from tests.support.ledgers import new_store
+from tests.support.ledgers import new_ledger
 from tests.support.postgres import Server, tmpfs_directory
 from tests.support.trap import die
 
@@ -127,12 +128,17 @@ def governed(request: pytest.FixtureRequest) -> Iterator[Store[Any]]:
 
 def several(request: pytest.FixtureRequest) -> Iterator[Ledgers]:
     """Yield ledgers of one database: the body of a fixture."""
-    with tempfile.TemporaryDirectory(dir=tmpfs_directory()) as directory:
-        made = Ledgers(lambda name: f"sqlite:///{directory}/{name}.db")
-        if request.param == "postgres":
-            server: Server = request.getfixturevalue("pg_server")
-            server.start()
-            made = Ledgers(lambda _: server.create_database())
+    with tempfile.TemporaryDirectory(dir=tmpfs_directory()) as directory, ExitStack() as used:
+
+        def make(name: str, environment: str, *, governed: bool) -> str:
+            original = new_ledger(environment, governed=governed)
+            if request.param == "postgres":
+                server: Server = request.getfixturevalue("pg_server")
+                return used.enter_context(original.on(server, request.node.nodeid))[0]
+            original.to_file(url := f"sqlite:///{directory}/{name}.db")
+            return url
+
+        made = Ledgers(make)
         yield made
         made.close()
 
@@ -140,15 +146,15 @@ def several(request: pytest.FixtureRequest) -> Iterator[Ledgers]:
 class Ledgers:
     """Ledgers of one database, made when they are first used."""
 
-    def __init__(self, make_url: Callable[[str], str]) -> None:
-        self._make_url = make_url
+    def __init__(self, make: Callable[..., str]) -> None:
+        self._make = make
         self._made: dict[str, Store[Any]] = {}
 
     def __getitem__(self, name: str) -> Store[Any]:
         """Return the governed ledger of an environment; `plain` is one that is not governed, `hurt` one to be hurt."""
         if name not in self._made:
             environment = name if name in ("stage", "prod") else "dev"
-            self._made[name] = new_store(self._make_url(name), environment=environment, governed=name != "plain")
+            self._made[name] = open_store(self._make(name, environment, governed=name != "plain"))
         return self._made[name]
 
     def close(self) -> None:

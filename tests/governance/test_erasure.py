@@ -27,18 +27,16 @@ from holdfast.store.enforcement import ERASE
 from holdfast.testing import VirtualClock, drain, virtual_world
 from tests.enforcement.raw import DOOR, SHUT, Client
 from tests.governance.quarantining import granted, grants
-from tests.support.ledgers import new_store
 
 PERSON = "ann.example@mail.invalid"
 WHY = "request 17 of the person"
 
 
 @pytest.fixture
-def ledger(empty_url: str) -> Iterator[Ledger]:
+def ledger(stage_url: str) -> Iterator[Ledger]:
     """A ledger of stage, where an erasure needs a grant."""
     clock = VirtualClock()
-    new_store(empty_url, clock, environment="stage").close()
-    with Ledger(empty_url, world=virtual_world(clock)) as ledger:
+    with Ledger(stage_url, world=virtual_world(clock)) as ledger:
 
         @ledger.operation("greet", max_attempts=2)
         def greet(run: Execution, who: str) -> str:

@@ -22,18 +22,18 @@ from holdfast.governance.grants import approve, authorise, issue, request, revok
 from holdfast.store import Store, open_store
 from holdfast.testing import VirtualClock
 from tests.governance.granting import WHY, People, act, contents, journal_of, requested, wanted
-from tests.support.ledgers import new_store
+from tests.support.ledgers import LedgerIn, new_store
 
 Make = Callable[[str], Store[Any]]
 
 
 @pytest.fixture
-def make(empty_url: str, clock: VirtualClock) -> Iterator[Make]:
+def make(ledger_in: LedgerIn, clock: VirtualClock) -> Iterator[Make]:
     """What makes the one ledger of a test, of an environment, in each kind of database in turn."""
     made: list[Store[Any]] = []
 
     def store(environment: str) -> Store[Any]:
-        made.append(new_store(empty_url, clock, environment=environment))
+        made.append(open_store(ledger_in(environment), clock))
         return made[-1]
 
     yield store

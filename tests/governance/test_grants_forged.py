@@ -16,7 +16,7 @@ from holdfast.core.errors import AuthorityError
 from holdfast.core.governed import Grant
 from holdfast.governance.approval import Identity, revoke_approver
 from holdfast.governance.grants import approve, verdict_on
-from holdfast.store import Store
+from holdfast.store import Store, open_store
 from holdfast.store.enforcement import Refusal
 from tests.audit.knife import without_triggers
 from tests.enforcement.raw import DOOR, SHUT, Client
@@ -305,10 +305,10 @@ NEVER_CHANGED = {
 
 
 @pytest.mark.req("L-12")
-def test_the_scope_of_a_requested_grant_cannot_be_changed(empty_url: str, tmp_path: Path) -> None:
-    with new_store(empty_url, environment="stage") as store:
+def test_the_scope_of_a_requested_grant_cannot_be_changed(stage_url: str, tmp_path: Path) -> None:
+    with open_store(stage_url) as store:
         it = Forger(store, People(tmp_path))
-    client = Client(empty_url)
+    client = Client(stage_url)
     where = "WHERE grant_id = ?"
     used = f"UPDATE holdfast_grants SET state = 'consumed', consumed_by = 'x' {where}"
     used_draft = (

@@ -14,10 +14,9 @@ import pytest
 from holdfast.core.errors import AuthorityError, GovernanceError
 from holdfast.governance.approval import Identity, register_approver
 from holdfast.governance.grants import approve
-from holdfast.store import Store
+from holdfast.store import Store, open_store
 from tests.governance.granting import act, contents, journal_of, requested, wanted
 from tests.support.forkserver import ForkServer, shared_server
-from tests.support.ledgers import new_store
 from tests.support.roles import noted, wait_until
 
 pytestmark = pytest.mark.attack("faults")
@@ -28,8 +27,8 @@ ROLE = "tests.governance.racers"
 
 
 @pytest.fixture
-def store(empty_url: str) -> Iterator[Store[Any]]:
-    with new_store(empty_url, environment="stage") as store:
+def store(stage_url: str) -> Iterator[Store[Any]]:
+    with open_store(stage_url) as store:
         yield store
 
 
@@ -55,12 +54,12 @@ def race(server: ForkServer, role: str, directory: Path, **given: Any) -> dict[i
 
 
 @pytest.mark.req("L-04", "L-10", "L-13")
-def test_two_processes_with_one_grant(store: Store[Any], empty_url: str, server: ForkServer, tmp_path: Path) -> None:
+def test_two_processes_with_one_grant(store: Store[Any], stage_url: str, server: ForkServer, tmp_path: Path) -> None:
     targets = [f"job:{number}" for number in range(ROUNDS)]
     for target in targets:
         grant = requested(store, wanted(store, target))
         approve(store, grant.grant_id, Identity(name="bob"))
-    answers = race(server, "use_grants", tmp_path, url=empty_url, targets=targets)
+    answers = race(server, "use_grants", tmp_path, url=stage_url, targets=targets)
     with store.reading() as reading:
         leases = reading.leases.all()
         for number, target in enumerate(targets):
@@ -77,13 +76,13 @@ def test_two_processes_with_one_grant(store: Store[Any], empty_url: str, server:
 
 @pytest.mark.req("L-04", "L-10")
 def test_a_process_that_dies_in_its_act_consumes_no_grant(
-    store: Store[Any], empty_url: str, server: ForkServer
+    store: Store[Any], stage_url: str, server: ForkServer
 ) -> None:
     what = wanted(store)
     grant = requested(store, what)
     approve(store, grant.grant_id, Identity(name="bob"))
     before = contents(store)
-    child = server.spawn(f"{ROLE}:use_a_grant_and_die", url=empty_url, target=what.target)
+    child = server.spawn(f"{ROLE}:use_a_grant_and_die", url=stage_url, target=what.target)
     assert child.wait(30) == -signal.SIGKILL, server.log
     assert contents(store) == before
     assert act(store, what) == grant.grant_id
@@ -106,8 +105,8 @@ def together(*calls: Callable[[], object]) -> list[str]:
 
 
 @pytest.mark.req("L-12")
-def test_of_two_first_approvers_one_is_the_first(empty_url: str) -> None:
-    with new_store(empty_url, environment="prod") as store:
+def test_of_two_first_approvers_one_is_the_first(prod_url: str) -> None:
+    with open_store(prod_url) as store:
         answers = together(*(
             lambda n=n: register_approver(
                 store, f"approver-{n}", f"{n:02x}" * 32, actor="adm", reason="x", bootstrap=True
@@ -132,8 +131,8 @@ def test_of_two_requests_for_the_same_one_is_made(store: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-14")
-def test_two_processes_for_one_lease(store: Store[Any], empty_url: str, server: ForkServer, tmp_path: Path) -> None:
-    answers = race(server, "take_leases", tmp_path, url=empty_url, rounds=ROUNDS)
+def test_two_processes_for_one_lease(store: Store[Any], stage_url: str, server: ForkServer, tmp_path: Path) -> None:
+    answers = race(server, "take_leases", tmp_path, url=stage_url, rounds=ROUNDS)
     with store.reading() as reading:
         leases = reading.leases.all()
     for number in range(ROUNDS):

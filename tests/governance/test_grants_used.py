@@ -38,7 +38,7 @@ from holdfast.store import Lease, Store, Submission, open_store
 from holdfast.testing import VirtualClock
 from tests.audit.snapshots import NewUrl, forge, work
 from tests.governance.granting import People, journal_of, requested, wanted
-from tests.support.ledgers import new_store
+from tests.support.ledgers import LedgerIn, new_store
 
 pytest_plugins = ["tests.audit.places"]
 EACH = pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
@@ -58,8 +58,8 @@ def refused(code: str, call: Callable[..., object], *args: Any, **given: Any) ->
 
 
 @pytest.mark.req("K-16", "K-17", "X-01", "L-10")
-def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(empty_url: str) -> None:
-    with new_store(empty_url, environment="stage") as store:
+def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(stage_url: str) -> None:
+    with open_store(stage_url) as store:
         with store.transaction() as transaction:
             [one] = transaction.jobs.submit([Submission(operation="noop", payload="{}", key="poison")])
             transaction.rulings.rule(
@@ -109,12 +109,12 @@ def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(
 
 
 @pytest.fixture
-def broken(empty_url: str) -> Iterator[Callable[[str], Store[Any]]]:
+def broken(ledger_in: LedgerIn) -> Iterator[Callable[[str], Store[Any]]]:
     """What makes the one ledger of a test, of an environment, with counts of jobs that are not there."""
     made: list[Store[Any]] = []
 
     def make(environment: str) -> Store[Any]:
-        made.append(new_store(empty_url, environment=environment))
+        made.append(open_store(ledger_in(environment)))
         _break(made[-1])
         return made[-1]
 

@@ -265,8 +265,8 @@ def granted(store: Store[Any], executor: str, params: dict[str, Any] | None = No
 
 
 @pytest.mark.req("L-04", "L-10")
-def test_one_grant_permits_one_run_only(empty_url: str, clock: VirtualClock) -> None:
-    with stage(empty_url, clock) as store:
+def test_one_grant_permits_one_run_only(stage_url: str, clock: VirtualClock) -> None:
+    with stage(stage_url, clock) as store:
         with pytest.raises(AuthorityError) as caught:
             run(store, fill, {}, root="r", **REAL)
         assert caught.value.code == "REJECT_AUTH_MISSING"
@@ -294,8 +294,8 @@ def test_one_grant_permits_one_run_only(empty_url: str, clock: VirtualClock) -> 
 
 
 @pytest.mark.req("L-10", "L-12")
-def test_a_grant_permits_only_its_executor(empty_url: str, clock: VirtualClock) -> None:
-    with stage(empty_url, clock) as store:
+def test_a_grant_permits_only_its_executor(stage_url: str, clock: VirtualClock) -> None:
+    with stage(stage_url, clock) as store:
         own = granted(store, "ann")
         interrupted(store, "after PUT_A", grant_id=own)
         clock.advance(3600)
@@ -316,8 +316,8 @@ def test_a_grant_permits_only_its_executor(empty_url: str, clock: VirtualClock) 
 
 
 @pytest.mark.req("L-10")
-def test_a_stopped_run_continues_under_its_own_grant_or_a_new_one(empty_url: str, clock: VirtualClock) -> None:
-    with stage(empty_url, clock) as store:
+def test_a_stopped_run_continues_under_its_own_grant_or_a_new_one(stage_url: str, clock: VirtualClock) -> None:
+    with stage(stage_url, clock) as store:
         own = granted(store, "ann")
         interrupted(store, "after PUT_A", grant_id=own)
         undo(store, fill, root="r", **WHO)
@@ -329,8 +329,8 @@ def test_a_stopped_run_continues_under_its_own_grant_or_a_new_one(empty_url: str
 
 
 @pytest.mark.req("L-25")
-def test_a_dry_run_reports_the_grant_and_does_not_consume_it(empty_url: str, clock: VirtualClock) -> None:
-    with stage(empty_url, clock) as store:
+def test_a_dry_run_reports_the_grant_and_does_not_consume_it(stage_url: str, clock: VirtualClock) -> None:
+    with stage(stage_url, clock) as store:
         grant = granted(store, "ann")
         before = everything(store)
         assert run(store, fill, {}, root="r", **WHO).authority == "GO"

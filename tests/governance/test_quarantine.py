@@ -18,7 +18,7 @@ from holdfast.governance import quarantine
 from holdfast.governance.quarantine import QuarantineFilters, add, find, history, purge, show, statistics
 from holdfast.governance.reasons import Reason
 from holdfast.governance.releases import release
-from holdfast.store import Lease, Store, Submission
+from holdfast.store import Lease, Store, Submission, open_store
 from holdfast.testing import VirtualClock
 from tests.governance.quarantining import (
     ANN,
@@ -177,8 +177,8 @@ def test_the_shown_effect_of_a_release_matches_the_budget(
 
 
 @pytest.mark.req("K-17")
-def test_the_next_command_is_a_request_for_a_grant_where_one_is_needed(empty_url: str) -> None:
-    with new_store(empty_url, environment="prod") as store:
+def test_the_next_command_is_a_request_for_a_grant_where_one_is_needed(prod_url: str) -> None:
+    with open_store(prod_url) as store:
         [job_id] = quarantined(store)
         with store.reading() as reading:
             ask, then = show(reading, job_id).next
@@ -190,8 +190,8 @@ def test_the_next_command_is_a_request_for_a_grant_where_one_is_needed(empty_url
 
 
 @pytest.mark.req("K-17")
-def test_explain_names_the_release_of_a_quarantined_job(empty_url: str) -> None:
-    with new_store(empty_url, environment="stage") as store:
+def test_explain_names_the_release_of_a_quarantined_job(stage_url: str) -> None:
+    with open_store(stage_url) as store:
         [job_id] = quarantined(store)
         nexts = [_next(store, job_id)]
         number = granted(store, Act.RELEASE, f"job:{job_id}")
@@ -303,8 +303,8 @@ def test_a_purge_drops_payload_and_result_and_keeps_the_record(store: Store[Any]
 
 
 @pytest.mark.req("K-17", "G-25")
-def test_every_release_can_be_reviewed(empty_url: str) -> None:
-    with new_store(empty_url, environment="stage") as store:
+def test_every_release_can_be_reviewed(stage_url: str) -> None:
+    with open_store(stage_url) as store:
         first, second = quarantined(store, n=2)
         numbers = [granted(store, Act.RELEASE, f"job:{job_id}") for job_id in (first, second)]
         for job_id, number in zip((first, second), numbers, strict=True):

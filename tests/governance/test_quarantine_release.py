@@ -45,7 +45,6 @@ from tests.governance.quarantining import (
     submitted,
 )
 from tests.support.forkserver import ForkServer, shared_server
-from tests.support.ledgers import new_store
 
 ROLES = "tests.governance.quarantining"
 
@@ -57,9 +56,9 @@ def store(ledger_url: str) -> Iterator[Store[Any]]:
 
 
 @pytest.fixture
-def stage(empty_url: str) -> Iterator[Store[Any]]:
+def stage(stage_url: str) -> Iterator[Store[Any]]:
     """A store of stage, where no requester approves."""
-    with new_store(empty_url, environment="stage") as store:
+    with open_store(stage_url) as store:
         yield store
 
 
@@ -346,15 +345,15 @@ def test_one_grant_releases_up_to_the_limit(store: Store[Any], n: int) -> None:
 
 @pytest.mark.req("K-17")
 def test_of_two_concurrent_releases_one_wins_and_the_other_consumes_no_grant(
-    empty_url: str, server: ForkServer, tmp_path: Path
+    stage_url: str, server: ForkServer, tmp_path: Path
 ) -> None:
-    with new_store(empty_url, environment="stage") as store:
+    with open_store(stage_url) as store:
         ids = quarantined(store, n=8)
         work = {
             who: [(job_id, granted(store, Act.RELEASE, f"job:{job_id}", who)) for job_id in ids]
             for who in ("ann", "eve")
         }
-        changed = _raced(server, "release_each", empty_url, tmp_path, work)
+        changed = _raced(server, "release_each", stage_url, tmp_path, work)
         assert [ann + eve for ann, eve in zip(changed["ann"], changed["eve"], strict=True)] == [1] * len(ids)
         assert set(states(store, ids)) == {JobState.PENDING}
         winners = {
@@ -399,15 +398,15 @@ def test_a_job_that_is_purged_meanwhile_is_not_released(stage: Store[Any]) -> No
 
 @pytest.mark.req("K-17")
 def test_of_two_runners_on_one_grant_one_wins_and_the_other_has_written_nothing(
-    empty_url: str, server: ForkServer, tmp_path: Path
+    stage_url: str, server: ForkServer, tmp_path: Path
 ) -> None:
-    with new_store(empty_url, environment="stage") as store:
+    with open_store(stage_url) as store:
         ids = quarantined(store, n=5)
         parent = granted(store, Act.RELEASE_MANY, f"quarantine:{candidates_hash(ids)}")
         gate = tmp_path / "gate"
         children = [
             server.spawn(
-                f"{ROLES}:release_the_same", url=empty_url, gate=str(gate), answer_file=str(tmp_path / who), ids=ids,
+                f"{ROLES}:release_the_same", url=stage_url, gate=str(gate), answer_file=str(tmp_path / who), ids=ids,
                 grant_id=parent,
             )
             for who in ("a", "b")
@@ -422,15 +421,15 @@ def test_of_two_runners_on_one_grant_one_wins_and_the_other_has_written_nothing(
 
 
 @pytest.mark.req("K-17")
-def test_a_death_at_any_statement_of_a_release_leaves_all_or_nothing(empty_url: str, server: ForkServer) -> None:
-    with new_store(empty_url, environment="stage") as store:
+def test_a_death_at_any_statement_of_a_release_leaves_all_or_nothing(stage_url: str, server: ForkServer) -> None:
+    with open_store(stage_url) as store:
         ids = quarantined(store, n=2)
         parent = granted(store, Act.RELEASE_MANY, f"quarantine:{candidates_hash(ids)}")
         stride = 2 if store.dialect == "sqlite" else 8
         points = 0
         while True:
             child = server.spawn(
-                f"{ROLES}:release_all", url=empty_url, ids=ids, grant_id=parent, kill_at=points * stride
+                f"{ROLES}:release_all", url=stage_url, ids=ids, grant_id=parent, kill_at=points * stride
             )
             status = child.wait(60)
             if status == 0:
@@ -442,5 +441,5 @@ def test_a_death_at_any_statement_of_a_release_leaves_all_or_nothing(empty_url: 
         assert points * stride >= 20
         assert states(store, ids) == ["pending", "pending"]
         assert [grant.state for grant in grants(store)] == ["consumed"] * 3
-    with open_store(empty_url) as store:
+    with open_store(stage_url) as store:
         assert check(store).ok

@@ -24,11 +24,10 @@ from holdfast.governance import releases, switches
 from holdfast.governance.grants import request
 from holdfast.governance.quarantine import QuarantineFilters
 from holdfast.governance.release_runs import report_of, request_release, run_release
-from holdfast.store import Store
+from holdfast.store import Store, open_store
 from tests.governance.granting import approve_in_prod
 from tests.governance.quarantining import grants, job_of, quarantined, states, wanted
 from tests.support.forkserver import ForkServer, shared_server
-from tests.support.ledgers import new_store
 
 ROLES = "tests.governance.quarantining"
 ANN: Any = {"operator": "ann", "reason": "the key was renewed"}
@@ -45,8 +44,8 @@ def server() -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def store(empty_url: str) -> Iterator[Store[Any]]:
-    with new_store(empty_url, environment="prod") as store:
+def store(prod_url: str) -> Iterator[Store[Any]]:
+    with open_store(prod_url) as store:
         yield store
 
 
@@ -193,14 +192,14 @@ def test_more_than_fit_into_one_transaction_are_a_run(store: Store[Any], monkeyp
 
 @pytest.mark.attack("faults")
 def test_a_run_that_is_killed_is_continued_and_releases_each_job_once(
-    store: Store[Any], empty_url: str, server: ForkServer
+    store: Store[Any], prod_url: str, server: ForkServer
 ) -> None:
     """Kill -9 at a stride of statements: each time another process continues under the same grant."""
     ids = quarantined(store, "http_401", n=12)
     grant = approved(store)
     seen: list[int] = []
     for kill_at in (3, 40, 9, 75, 25):
-        child = server.spawn(f"{ROLES}:release_run", url=empty_url, grant_id=grant, kill_at=kill_at)
+        child = server.spawn(f"{ROLES}:release_run", url=prod_url, grant_id=grant, kill_at=kill_at)
         assert child.wait(60) == -9, server.log
         seen.append(sum(releases_of(store, ids)))
         with store.transaction() as transaction:  # the lease of a dead process ends by itself, after a minute

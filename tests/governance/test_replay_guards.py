@@ -22,7 +22,7 @@ from holdfast.governance.replay.guards import GuardType, policy_of
 from holdfast.governance.replay.record import ReplayReport
 from holdfast.governance.replay.replay import DryRun
 from holdfast.governance.replay.run import wanted
-from holdfast.store import Store, Submission
+from holdfast.store import Store, Submission, open_store
 from holdfast.testing import VirtualClock
 from tests.governance.granting import approve_in_prod
 from tests.governance.replays import AGAIN, WHO, checksum, claim, fill, on_both, replays, selection, states, work
@@ -269,8 +269,8 @@ def approve(store: Store[Any], chosen: Selection, *, executor: str = "ann") -> i
 
 
 @pytest.mark.req("K-55", "K-50", "K-57")
-def test_in_prod_every_run_needs_a_grant_for_exactly_its_candidates(empty_url: str, clock: VirtualClock) -> None:
-    with new_store(empty_url, clock, environment="prod") as store:
+def test_in_prod_every_run_needs_a_grant_for_exactly_its_candidates(prod_url: str, clock: VirtualClock) -> None:
+    with open_store(prod_url, clock) as store:
         fill(store, 3)
         chosen = selection(store, env="prod")
         before = checksum(store)
@@ -305,8 +305,8 @@ def test_in_prod_every_run_needs_a_grant_for_exactly_its_candidates(empty_url: s
 
 
 @pytest.mark.req("K-55")
-def test_in_prod_a_replay_of_all_queues_needs_an_override_and_a_grant(empty_url: str, clock: VirtualClock) -> None:
-    with new_store(empty_url, clock, environment="prod") as store:
+def test_in_prod_a_replay_of_all_queues_needs_an_override_and_a_grant(prod_url: str, clock: VirtualClock) -> None:
+    with open_store(prod_url, clock) as store:
         fill(store, 2)
         fill(store, 2, queue="hrrr")
         chosen = selection(store, env="prod", queues=())

@@ -224,9 +224,9 @@ def test_a_very_long_key_is_not_made_longer(local: Store[Any], clock: VirtualClo
 
 @pytest.mark.req("K-50", "L-16")
 def test_where_a_registry_governs_a_job_is_replaced_at_the_version_in_force(
-    empty_url: str, clock: VirtualClock
+    governed_url: str, clock: VirtualClock
 ) -> None:
-    with governed(empty_url, clock=clock) as store:
+    with governed(governed_url, clock=clock) as store:
         shipped = fill(store, 2, operation="ship", permanent=True)
         packed = fill(store, 1, operation="pack", prefix="p", permanent=True)
         supersede(store, "ship", "1.0.0", "1.1.0", actor="ann", reason="a test")

@@ -32,7 +32,7 @@ from holdfast.governance.replay.events import ReplayBatch
 from holdfast.governance.replay.guards import ReplayPolicy, policy_of
 from holdfast.governance.replay.record import ReplayReport
 from holdfast.governance.replay.run import wanted
-from holdfast.store import Store
+from holdfast.store import Store, open_store
 from holdfast.store.verbs.rulings import RulingWrites
 from holdfast.testing import VirtualClock
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
@@ -425,8 +425,8 @@ class Granted:
 
 
 @pytest.mark.req("K-57", "L-13")
-def test_another_operator_continues_a_granted_run_only_under_an_own_grant(empty_url: str, clock: VirtualClock) -> None:
-    with new_store(empty_url, clock, environment="stage") as store:
+def test_another_operator_continues_a_granted_run_only_under_an_own_grant(stage_url: str, clock: VirtualClock) -> None:
+    with open_store(stage_url, clock) as store:
         granted = Granted(store, clock, jobs=4)
         first = granted.approve("ann")
         report = granted.begin()
@@ -440,9 +440,9 @@ def test_another_operator_continues_a_granted_run_only_under_an_own_grant(empty_
 
 
 @pytest.mark.req("L-10", "L-13")
-def test_a_consumed_grant_does_not_continue_the_run_of_another_operator(empty_url: str, clock: VirtualClock) -> None:
+def test_a_consumed_grant_does_not_continue_the_run_of_another_operator(stage_url: str, clock: VirtualClock) -> None:
     """Ann consumed the grant with which the run began; since then it is a run of Bob's."""
-    with new_store(empty_url, clock, environment="stage") as store:
+    with open_store(stage_url, clock) as store:
         granted = Granted(store, clock, jobs=6)
         first = granted.approve("ann")
         report = granted.begin()

@@ -23,8 +23,8 @@ from tests.governance.successions import SHIP_1, SHIP_2, built, governed, permit
 
 
 @pytest.fixture
-def store(empty_url: str) -> Iterator[Store[Any]]:
-    with governed(empty_url) as store:
+def store(governed_url: str) -> Iterator[Store[Any]]:
+    with governed(governed_url) as store:
         yield store
 
 

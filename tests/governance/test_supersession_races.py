@@ -39,11 +39,13 @@ def forks() -> Iterator[ForkServer]:
 
 
 @pytest.mark.req("L-18", "L-10")
-def test_a_supersession_killed_at_any_write_changes_nothing(forks: ForkServer, empty_url: str, tmp_path: Path) -> None:
-    with governed(empty_url) as store:
+def test_a_supersession_killed_at_any_write_changes_nothing(
+    forks: ForkServer, governed_url: str, tmp_path: Path
+) -> None:
+    with governed(governed_url) as store:
         before, statuses = everything(store), list[int]()
         while not (written := noted(tmp_path / "notes")):
-            role = {"url": empty_url, "write": len(statuses), "notes": str(tmp_path / "notes")}
+            role = {"url": governed_url, "write": len(statuses), "notes": str(tmp_path / "notes")}
             statuses.append(forks.spawn(f"{ROLE}:die_at", **role).wait(30))
             assert statuses[-1] == 0 or everything(store) == before, statuses
         # Killed before the first write, then after each; the last process is not killed.
@@ -61,11 +63,11 @@ def test_a_supersession_killed_at_any_write_changes_nothing(forks: ForkServer, e
 
 
 @pytest.mark.req("L-14", "L-16", "L-18")
-def test_of_many_concurrent_supersessions_one_wins(forks: ForkServer, empty_url: str, tmp_path: Path) -> None:
+def test_of_many_concurrent_supersessions_one_wins(forks: ForkServer, governed_url: str, tmp_path: Path) -> None:
     """Three successors and a retirement at once: one succeeds, the others get a code and write nothing."""
     wishes = ["2.0.0", "2.1.0", "3.0.0", None]
-    with governed(empty_url) as store:
-        children = [forks.spawn(f"{ROLE}:race", url=empty_url, to=to, directory=str(tmp_path)) for to in wishes]
+    with governed(governed_url) as store:
+        children = [forks.spawn(f"{ROLE}:race", url=governed_url, to=to, directory=str(tmp_path)) for to in wishes]
         wait_until(lambda: len(list(tmp_path.glob("*.ready"))) == 4, 20, "all are ready", lambda: forks.log)
         (tmp_path / "gate").touch()
         for child in children:
@@ -86,13 +88,13 @@ def test_of_many_concurrent_supersessions_one_wins(forks: ForkServer, empty_url:
 
 @pytest.mark.req("L-16")
 def test_after_a_supersession_no_submit_at_the_old_version_is_accepted(
-    forks: ForkServer, empty_url: str, tmp_path: Path
+    forks: ForkServer, governed_url: str, tmp_path: Path
 ) -> None:
     """Clients submit all the time: later submits at 1.0.0 are refused; a client with both versions continues."""
     notes, until = str(tmp_path / "notes"), str(tmp_path / "until")
-    with governed(empty_url) as store:
+    with governed(governed_url) as store:
         children = [
-            forks.spawn(f"{ROLE}:submit", url=empty_url, versions=versions, client=client, notes=notes, until=until)
+            forks.spawn(f"{ROLE}:submit", url=governed_url, versions=versions, client=client, notes=notes, until=until)
             for client, versions in (("old", ["1.0.0"]), ("both", ["1.0.0", "2.0.0"]), ("none", []))
         ]
 
@@ -137,9 +139,9 @@ def test_after_a_supersession_no_submit_at_the_old_version_is_accepted(
 
 
 @pytest.mark.req("L-16")
-def test_a_submit_in_a_transaction_of_its_own_and_a_supersession_wait_for_each_other(empty_url: str) -> None:
+def test_a_submit_in_a_transaction_of_its_own_and_a_supersession_wait_for_each_other(governed_url: str) -> None:
     """A submit that found a value in force keeps it so until its commit, and the other way round."""
-    with governed(empty_url) as store, open_store(empty_url) as other:
+    with governed(governed_url) as store, open_store(governed_url) as other:
         ship = Submission(operation="ship", payload="{}")
         done: list[Any] = []
         with store.transaction() as transaction:
@@ -173,7 +175,7 @@ def test_a_submit_in_a_transaction_of_its_own_and_a_supersession_wait_for_each_o
 
 
 @pytest.mark.req("L-16")
-def test_a_flood_of_submits_does_not_keep_a_supersession_waiting(empty_url: str) -> None:
+def test_a_flood_of_submits_does_not_keep_a_supersession_waiting(governed_url: str) -> None:
     """Transactions that overlap without a gap: each new one queues behind the supersession, not before it."""
     stop, failures, taken = threading.Event(), list[BaseException](), list[float]()
 
@@ -192,8 +194,8 @@ def test_a_flood_of_submits_does_not_keep_a_supersession_waiting(empty_url: str)
                     failures.append(error)
                     return
 
-    with governed(empty_url) as store:
-        threads = [threading.Thread(target=flood, args=(empty_url, n / 80)) for n in range(4)]
+    with governed(governed_url) as store:
+        threads = [threading.Thread(target=flood, args=(governed_url, n / 80)) for n in range(4)]
         for thread in threads:
             thread.start()
         wait_until(lambda: len(taken) >= 4, 30, "the flood")
@@ -207,8 +209,8 @@ def test_a_flood_of_submits_does_not_keep_a_supersession_waiting(empty_url: str)
         assert len(taken) - before < 60
 
 
-def test_jobs_accepted_before_a_supersession_are_executed(empty_url: str) -> None:
-    with governed(empty_url) as store, Ledger(empty_url, shipping("1.0.0")) as old:
+def test_jobs_accepted_before_a_supersession_are_executed(governed_url: str) -> None:
+    with governed(governed_url) as store, Ledger(governed_url, shipping("1.0.0")) as old:
         before = [old.submit("ship", {"n": n}) for n in range(3)]
         supersede(store, "ship", "1.0.0", "2.0.0", semantics=SHIP_2, **WHO)
         assert old.run_until_idle() == 3

@@ -38,8 +38,8 @@ NO_REGISTRY = "CANONICAL_OPERATION_VOCABULARY_REQUIRED_NOT_PRESENT"
 
 
 @pytest.fixture
-def store(empty_url: str) -> Iterator[Store[Any]]:
-    with governed(empty_url) as store:
+def store(governed_url: str) -> Iterator[Store[Any]]:
+    with governed(governed_url) as store:
         yield store
 
 
@@ -75,8 +75,8 @@ def version(ledger: Ledger, job_id: int) -> str:
 
 
 @pytest.mark.req("L-13", "L-16")
-def test_a_governed_ledger_without_a_registry_refuses_submits(empty_url: str) -> None:
-    with made(empty_url) as store, Ledger(empty_url, shipping("1.0.0")) as ledger:
+def test_a_governed_ledger_without_a_registry_refuses_submits(governed_url: str) -> None:
+    with made(governed_url) as store, Ledger(governed_url, shipping("1.0.0")) as ledger:
         error = refused(ledger, "ship", {})
         assert (error.code, error.context["operation"], error.context["version"]) == (NO_REGISTRY, "ship", "1.0.0")
         assert "ship@1.0.0" in error.message

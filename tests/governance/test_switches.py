@@ -17,7 +17,7 @@ from holdfast.core.errors import AuthorityError, InputError, RecordNotFoundError
 from holdfast.core.machines import SWITCH, JobState
 from holdfast.engine.tasks import ClaimTask
 from holdfast.governance.switches import NAME_BYTES_MAX, OPERATION, lift, on, stopping, throw
-from holdfast.store import Declared, Lease, Store, Submission, create_store
+from holdfast.store import Declared, Lease, Store, Submission, create_store, open_store
 from holdfast.testing import drain, virtual_world
 from tests.enforcement.raw import LATER, Client
 from tests.engine.working import eventually, working
@@ -37,9 +37,9 @@ def store(ledger_url: str) -> Iterator[Store[Any]]:
 
 
 @pytest.fixture
-def stage(empty_url: str) -> Iterator[Store[Any]]:
+def stage(stage_url: str) -> Iterator[Store[Any]]:
     """A store of stage, where no requester approves."""
-    with new_store(empty_url, environment="stage") as store:
+    with open_store(stage_url) as store:
         yield store
 
 
@@ -142,8 +142,8 @@ def test_the_database_refuses_a_lift_by_hand(ledger_url: str) -> None:
 
 
 @pytest.mark.req("K-55")
-def test_of_two_concurrent_lifts_one_wins_and_the_other_consumes_no_grant(empty_url: str, tmp_path: Path) -> None:
-    with new_store(empty_url, environment="stage") as store, shared_server(ROLES) as server:
+def test_of_two_concurrent_lifts_one_wins_and_the_other_consumes_no_grant(stage_url: str, tmp_path: Path) -> None:
+    with open_store(stage_url) as store, shared_server(ROLES) as server:
         names = [f"incident-{n}" for n in range(6)]
         for name in names:
             throw(store, name, **THROWER)
@@ -154,7 +154,7 @@ def test_of_two_concurrent_lifts_one_wins_and_the_other_consumes_no_grant(empty_
         children = [
             server.spawn(
                 f"{ROLES}:lift_each",
-                url=empty_url,
+                url=stage_url,
                 gate=str(gate),
                 answer_file=str(tmp_path / who),
                 operator=who,

@@ -17,7 +17,7 @@ from holdfast.store import Store, create_store, open_store
 from tests.nodd.aws import cloud  # noqa: F401 - a fixture
 from tests.nodd.busy import Busy, lenient, make_busy
 from tests.nodd.objects import MemorySource
-from tests.support.ledgers import Original, new_store
+from tests.support.ledgers import LedgerIn, Original
 from tests.support.postgres import Server, tmpfs_directory
 
 
@@ -44,10 +44,9 @@ def new_postgres_ledger(pg_server: Server, request: pytest.FixtureRequest) -> It
 
 
 @pytest.fixture
-def bare_url(empty_url: str) -> str:
+def bare_url(ledger_in: LedgerIn) -> str:
     """The URL of a new ledger of each kind in turn, without the application's tables."""
-    new_store(empty_url).close()
-    return empty_url
+    return ledger_in("dev")
 
 
 @pytest.fixture

@@ -28,12 +28,11 @@ from holdfast.nodd.objects import S3Source
 from holdfast.nodd.queues import Queue
 from holdfast.nodd.reconcile import ReconcileResult, reconcile
 from holdfast.nodd.tables import prepare
-from holdfast.store import Lease, Store
+from holdfast.store import Lease, Store, open_store
 from tests.cli.commands import holdfast
 from tests.governance.granting import approve_in_prod
 from tests.nodd.aws import Cloud
 from tests.nodd.messages import GFS, event, record
-from tests.support.ledgers import new_store
 
 BUCKET = "noaa-gfs-bdp-pds"
 GRIB = samples.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
@@ -193,8 +192,8 @@ def test_a_switch_that_is_on_refuses_a_drain(failed: Store[Any], dead: Queue, sw
 
 
 @pytest.fixture
-def prod(empty_url: str) -> Iterator[Store[Any]]:
-    with new_store(empty_url, environment="prod") as store:
+def prod(prod_url: str) -> Iterator[Store[Any]]:
+    with open_store(prod_url) as store:
         prepare(store)
         yield store
 

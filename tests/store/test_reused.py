@@ -63,6 +63,10 @@ def use(url: str) -> None:
     with open_store(url) as store, store.transaction() as transaction:
         transaction.execute("CREATE TABLE effects (id serial PRIMARY KEY, key text)")
         transaction.execute("INSERT INTO effects (key) VALUES ('a')")
+        transaction.execute("CREATE FUNCTION mine(n integer) RETURNS integer LANGUAGE sql AS 'SELECT n'")
+    with psycopg.connect(url) as session:
+        for enabled in ("D", "A"):
+            session.execute("UPDATE pg_trigger SET tgenabled = %s WHERE NOT tgisinternal", [enabled])
 
 
 def test_a_restored_ledger_has_the_content_of_a_new_one(copy: ReusedLedger) -> None:
@@ -84,7 +88,7 @@ def test_a_restored_ledger_has_the_content_of_a_new_one(copy: ReusedLedger) -> N
         "ALTER TABLE holdfast_jobs ALTER COLUMN queue SET DEFAULT 'other'",
         "ALTER TABLE holdfast_jobs ADD COLUMN mine integer",
         "CREATE INDEX mine ON holdfast_journal (at)",
-        "CREATE FUNCTION mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+        "ALTER FUNCTION holdfast_jobs_born() COST 7",
         "CREATE VIEW mine AS SELECT 1 AS one",
         "CREATE SCHEMA mine",
         "CREATE TYPE mine AS ENUM ('one')",

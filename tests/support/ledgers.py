@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from unittest import mock
 from uuid import uuid4
 
@@ -37,6 +37,12 @@ MADE = ("tests/store/", "tests/enforcement/", "tests/crash/", "tests/compat/", "
 COPYING = threading.Lock()
 IDS = 8  # templates on a PostgreSQL server that differ by their id: giving each copy one takes a third of its time
 IN_TURN = 3  # copies on a PostgreSQL server that tests use in turn, so that the next test has another URL and id
+
+
+class LedgerIn(Protocol):
+    """What makes a ledger of an environment and returns its URL."""
+
+    def __call__(self, environment: str, *, governed: bool = False) -> str: ...
 
 
 class Original(Generic[T]):
