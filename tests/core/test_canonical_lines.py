@@ -71,6 +71,14 @@ def test_an_object_has_the_same_text_among_others_as_alone(values: list[dict[str
     assert found is None or found == [alone(value) for value in longer]
 
 
+@pytest.mark.req("L-17")
+def test_a_short_text_has_few_characters_of_whatever_many_bytes() -> None:
+    value = {"n": 10**19, "z": "ż" * (SHORT - 40)}
+    assert texts([value]) == [alone(value)] == [json.dumps(value, ensure_ascii=False, separators=(",", ":"))]
+    longer = {**value, "z": "z" * SHORT}
+    assert (texts([longer]), alone(longer)) == (None, None)
+
+
 def test_no_text_is_longer_than_the_limit() -> None:
     for text in ("abc", "ż"):
         values = [{"a": 1}, {"a": text * 100}]

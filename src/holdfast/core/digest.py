@@ -18,7 +18,8 @@ DEPTH_MAX = 64
 PAYLOAD_BYTES_MAX = 1 << 20
 INTEGER_BITS_MAX = 1024  # more than any float, and few enough that parsing the digits is fast
 
-SHORT, LISTS = 308, 5  # bytes of a text that has no integer beyond the limit, and with so few lists not too many levels
+# A text of so many characters has no integer beyond the limit and, with so few lists, not too many levels.
+SHORT, LISTS = 308, 5
 _SMALL = 1 << 63  # integers below it are written alike by every encoder
 ENCODER = msgspec.json.Encoder(order="sorted")
 
@@ -51,15 +52,15 @@ def read_back(value: Json) -> tuple[str, Json] | None:
     """
     try:
         encoded = ENCODER.encode(value)
-        if len(encoded) > SHORT:
+        text = encoded.decode()
+        if len(text) > SHORT:
             copy = msgspec.to_builtins(value, str_keys=True)
             odd = refuse_foreign(copy)
-            encoded = encoded if copy == value else ENCODER.encode(copy)
+            text = text if copy == value else ENCODER.encode(copy).decode()
         else:
             copy = DECODER.decode(encoded)
             odd = copy != value and (b"null" in encoded or ENCODER.encode(copy) != encoded)
             odd = odd or encoded.count(b"[") > LISTS
-        text = encoded.decode()
     except (TypeError, ValueError, OverflowError, RecursionError, InputError):
         return None
     plain = not odd and type(copy) is dict and (text.isascii() or unicodedata.is_normalized("NFC", text))
