@@ -15,6 +15,7 @@ import select
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from unittest import mock
 from weakref import WeakKeyDictionary
@@ -73,7 +74,12 @@ def release(database: str) -> None:
 
 
 def _keys(database: str) -> list[tuple[int, str]]:
-    return [key for key in _kept if key[0] == os.getpid() and conninfo_to_dict(key[1]).get("dbname") == database]
+    return [key for key in _kept if key[0] == os.getpid() and _database(key[1]) == database]
+
+
+@cache
+def _database(parameters: str) -> object:
+    return conninfo_to_dict(parameters).get("dbname")
 
 
 def _connect(cls: type[LedgerConnection], parameters: str = "") -> Generator[Any, Any, LedgerConnection]:
