@@ -204,13 +204,7 @@ def ledger_in(request: pytest.FixtureRequest) -> Iterator[LedgerIn]:
     with ExitStack() as used:
 
         def made(environment: str, *, governed: bool = False) -> str:
-            original = new_ledger(environment, governed=governed)
-            if request.param == "postgres":
-                server = request.getfixturevalue("pg_server")
-                return used.enter_context(original.on(server, request.node.nodeid))[0]
-            url: str = request.getfixturevalue("sqlite_url")
-            original.to_file(url)
-            return url
+            return used.enter_context(new_ledger(environment, governed=governed).each(request))[0]
 
         yield made
 

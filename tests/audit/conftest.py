@@ -40,11 +40,10 @@ def rich_postgres(pg_server: Server, request: pytest.FixtureRequest) -> Iterator
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
-def rich_ledger(request: pytest.FixtureRequest) -> tuple[str, Rich]:
+def rich_ledger(request: pytest.FixtureRequest) -> Iterator[tuple[str, Rich]]:
     """The URL of a rich ledger on each database in turn, and which job is which."""
-    # Requested by name, so that the server starts only for the tests that use it.
-    copy: tuple[str, Rich] = request.getfixturevalue(f"rich_{request.param}")
-    return copy
+    with RICH.each(request) as copy:
+        yield copy
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from holdfast.core.commands import Cancel, Complete, Fail
-from holdfast.store import Declared, Lease, Submission, open_store
+from holdfast.store import Declared, Lease, Submission, create_store
+from tests.support.ledgers import Original
 
 WORKER = "worker-1"
 FAR = datetime(2099, 1, 31, 12, tzinfo=UTC)
@@ -32,10 +34,8 @@ def sqlite_ledger(new_sqlite_ledger: str) -> str:
     return new_sqlite_ledger
 
 
-@pytest.fixture
-def history(ledger_url: str) -> str:
-    """A ledger with five jobs: succeeded, failed after a retry, cancelled, running, and one not due for long."""
-    with open_store(ledger_url) as store:
+def make(url: str) -> None:
+    with create_store(url) as store:
         with store.transaction() as transaction:
             transaction.operations.declare({"echo": Declared(), "thumbnail": Declared()})
             for submission in (
@@ -58,4 +58,13 @@ def history(ledger_url: str) -> str:
                         retry_at = datetime.now(UTC) - timedelta(seconds=60)
                         failure = Fail(token, "io_error", "the disk said no", retry_at=retry_at)
                         transaction.executions.move([(attempt, failure)], actor=WORKER)
-    return ledger_url
+
+
+HISTORY = Original(make, new_id=True)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+def history(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A ledger with five jobs: succeeded, failed after a retry, cancelled, running, and one not due for long."""
+    with HISTORY.each(request) as (url, _):
+        yield url

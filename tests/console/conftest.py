@@ -79,15 +79,8 @@ SCENE = Original(_fill)
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
 def scene_url(request: pytest.FixtureRequest) -> Iterator[tuple[str, Scene]]:
     """The URL of a ledger with realistic data of each kind in turn, and what is in it."""
-    if request.param == "sqlite":
-        url: str = request.getfixturevalue("sqlite_url")
-        yield url, SCENE.to_file(url)
-        return
-    server: Server = request.getfixturevalue("pg_server")
-    url, scene = SCENE.to_database(server)
-    yield url, scene
-    server.start()
-    server.drop_database(url)
+    with SCENE.each(request) as copy:
+        yield copy
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])

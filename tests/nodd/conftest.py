@@ -85,19 +85,11 @@ def busy_sqlite(sqlite_url: str) -> tuple[str, Busy]:
     return sqlite_url, BUSY.to_file(sqlite_url)
 
 
-@pytest.fixture
-def busy_postgres(pg_server: Server, request: pytest.FixtureRequest) -> Iterator[tuple[str, Busy]]:
-    """The URL of a busy ledger on PostgreSQL, and which unit is which."""
-    with BUSY.on(pg_server, request.node.nodeid) as copy:
-        yield copy
-
-
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
-def busy_ledger(request: pytest.FixtureRequest) -> tuple[str, Busy]:
+def busy_ledger(request: pytest.FixtureRequest) -> Iterator[tuple[str, Busy]]:
     """The URL of a busy ledger on each database in turn, and which unit is which."""
-    # Requested by name, so that the server starts only for the tests that use it.
-    copy: tuple[str, Busy] = request.getfixturevalue(f"busy_{request.param}")
-    return copy
+    with BUSY.each(request) as copy:
+        yield copy
 
 
 @pytest.fixture(scope="session")

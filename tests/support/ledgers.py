@@ -20,6 +20,7 @@ from unittest import mock
 from uuid import uuid4
 
 import psycopg
+import pytest
 from psycopg import sql
 
 import holdfast.store
@@ -109,6 +110,17 @@ class Original(Generic[T]):
                 ledger.close()
                 server.start()
                 server.drop_database(ledger.url)
+
+    @contextlib.contextmanager
+    def each(self, request: pytest.FixtureRequest) -> Iterator[tuple[str, T]]:
+        """Yield the URL of a copy for one test, in the kind of database that the fixture's parameter names."""
+        # By name, so that the server starts only for the tests that use it.
+        if request.param == "postgres":
+            with self.on(request.getfixturevalue("pg_server"), request.node.nodeid) as copy:
+                yield copy
+        else:
+            url: str = request.getfixturevalue("sqlite_url")
+            yield url, self.to_file(url)
 
     def instead_of(self, url: str) -> T:
         """Replace an empty PostgreSQL database by a copy with the same name."""
