@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,25 @@ def test_a_revoked_lease_ends_a_live_attempt_and_refuses_its_holder(ledger_url: 
         assert isinstance(ended(ledger, attempt, Complete(attempt.token)), Refused)
         assert isinstance(ended(ledger, again, Complete(again.token)), Move)
         assert sound(ledger)
+
+
+@pytest.mark.pg
+@pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize("act", ["revoke", "retry"])
+def test_a_job_is_due_at_once_although_the_time_of_this_process_leads(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    with Ledger(ledger_url) as ledger:
+        now = ledger.store.now
+        monkeypatch.setattr(ledger.store, "now", lambda: now() + timedelta(milliseconds=90))  # a late first answer
+        attempt = claimed(ledger)
+        if act == "revoke":
+            ledger.revoke(attempt.job_id, actor="ann", reason="it hangs")
+        else:
+            ended(ledger, attempt, Fail(attempt.token, "broken", "it is broken"))
+            ledger.retry(attempt.job_id, actor="ann", reason="it was mended")
+        [again] = ledger.perform(lambda tx: tx.executions.claim(OWNER))
+        assert again.job_id == attempt.job_id
 
 
 def test_only_a_running_job_is_revoked_and_only_with_a_reason(ledger_url: str) -> None:

@@ -70,7 +70,7 @@ def cancel(ledger: Ledger, job: Job, *, actor: str, reason: str | None) -> JobSt
 
 def retry(ledger: Ledger, job: Job, *, actor: str, reason: str | None) -> JobState:
     """Retry a failed job; return its state. See `Ledger.retry`."""
-    return rule(ledger, job, commands.Retry(run_at=ledger.store.now()), actor=actor, reason=reason)
+    return rule(ledger, job, commands.Retry(run_at=ledger.store.due_now()), actor=actor, reason=reason)
 
 
 @guarded
@@ -88,7 +88,7 @@ def revoke(ledger: Ledger, job_id: int, *, actor: str, reason: str) -> JobState:
             next_step=f"See `holdfast show {job_id}`.",
             context={"job_id": job_id, "refusal": "wrong_state"},
         )
-    return _ruled(ledger, RevokeTask(attempt, actor=actor, reason=reason, retry_at=ledger.store.now()))
+    return _ruled(ledger, RevokeTask(attempt, actor=actor, reason=reason, retry_at=ledger.store.due_now()))
 
 
 @guarded

@@ -179,7 +179,7 @@ def run_release(
             target=grant.target,
             total=len(job_ids),
             rate=rate,
-            begins_at=run_at or store.now(),
+            begins_at=run_at or store.due_now(),
             batch_size=batch_size,
             queues=tuple(sorted({job.queue for job in jobs})),
             operations=tuple(sorted({job.operation for job in jobs})),

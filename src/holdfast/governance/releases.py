@@ -99,7 +99,7 @@ def release(
 
     def act(transaction: Transaction) -> ReleaseResult:
         job = transaction.jobs.get(job_id)
-        due = run_at or transaction.now()
+        due = run_at or transaction.due_now()
         if not _would_move(transaction, job, who):
             return ReleaseResult(job, Move(), grant_id=None)
         move_id = uuid4().hex
@@ -152,7 +152,7 @@ def release_many(
     require_rate(rate, run_at)
     with store.transaction() as transaction:
         jobs = selected(transaction, which, expected)
-        begins = run_at or transaction.now()
+        begins = run_at or transaction.due_now()
         require_switches_off(transaction, [job.queue for job in jobs], [job.operation for job in jobs])
         _require_releasable(transaction, jobs, who)
         wanted = wanted_here(transaction, Act.RELEASE_MANY, _target(jobs), who)

@@ -247,7 +247,7 @@ class _Admission:
             )
         reason = f"the record is {_status(job)}"
         if job.state == JobState.FAILED:
-            replay = Replay(BACKFILL if self._listed else INCIDENT, run_at=self._transaction.now())
+            replay = Replay(BACKFILL if self._listed else INCIDENT, run_at=self._transaction.due_now())
             [answer] = self._transaction.rulings.rule([(job, replay)], actor=self._actor, reason=ANNOUNCED_AGAIN)
             self._moved.append((job, answer))
             refusal = answer.message if isinstance(answer, Refused) else None

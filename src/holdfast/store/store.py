@@ -204,6 +204,10 @@ class Store(ABC, Generic[Connection]):
     def now(self) -> datetime:
         """Return the time by which leases expire, as this process knows it."""
 
+    def due_now(self) -> datetime:
+        """Return a time that the database has reached: at which a job is due at once, whatever `now` is off by."""
+        return self.now() - self.now_error
+
     @abstractmethod
     def insert_jobs(self, session: Reading, columns: Columns, **params: object) -> list[int | None]:
         """Insert jobs, given column by column; return the id of each, None for one that was left out."""

@@ -100,6 +100,10 @@ class Reading:
         """Return the time by which leases and grants expire."""
         return self.store.now()
 
+    def due_now(self) -> datetime:
+        """Return a time at which a job is due at once."""
+        return self.store.due_now()
+
     def run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
         return self.store.run(self.connection, name, params)
 

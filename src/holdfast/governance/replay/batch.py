@@ -74,10 +74,10 @@ class Batch:
     def _replay(self, jobs: Sequence[Job]) -> list[Job]:
         """Move failed jobs to pending and return those that moved; those of a backfill become due one by one."""
         mode, policy = self._terms.selection.mode, self._terms.policy
-        now = self._transaction.now()
+        now, due = self._transaction.now(), self._transaction.due_now()
         apart_s = 1 / records_per_second(mode, policy) if mode is ReplayMode.BACKFILL else 0.0
         rulings: list[tuple[Job, object]] = [
-            (job, Replay(self._terms.replay_reason, now + timedelta(seconds=n * apart_s))) for n, job in enumerate(jobs)
+            (job, Replay(self._terms.replay_reason, due + timedelta(seconds=n * apart_s))) for n, job in enumerate(jobs)
         ]
         answers = self._transaction.rulings.rule(rulings, actor=self._actor, reason=self._move_reason)
         moved: list[Job] = []
