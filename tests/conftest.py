@@ -148,7 +148,7 @@ def _made_and_compared_once(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def pg_server() -> Iterator[Server]:
     """The session's PostgreSQL server; fixtures start it again after a test that stopped it."""
-    # Else it looks into each of some hundred databases in turn, every second one.
+    # Else the server starts a process each second, for one of some hundred databases.
     with Server(settings={"autovacuum": "off"}) as server:
         yield server
         forget(server)
